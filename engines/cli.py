@@ -169,7 +169,7 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
 def _check(name: str, options: list[str], model: str | None) -> None:
     from enginebench.settings.schema import options_by_engine
     from engines.models.fetch import check_name
-    from engines.process.loading import check_before_download
+    from engines.process.engine_loading import check_before_download
 
     try:
         if model is not None:

@@ -191,10 +191,10 @@ class MistralRsEngine(BlockingEngine):
 
     def _same_text(self, request: GenerateRequest) -> str:
         """Find the text that mistral.rs reads as exactly this request's ids. Raises `BadRequest`."""
-        wanted = list(request.prompt_token_ids)
+        ids = list(request.prompt_token_ids)
         # It prepends the beginning-of-text token where the tokenizer asks for it; the template may have done so too.
         for text in (request.prompt, request.prompt.removeprefix(self._bos)):
-            if self._tokenizer.encode(text).ids == wanted:
+            if self._tokenizer.encode(text).ids == ids:
                 return text
         raise BadRequest(
             "mistralrs takes only text, and the text of these token ids has other ids; send text instead of token ids."

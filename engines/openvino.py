@@ -130,7 +130,7 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
 
 
 class Sequence:
-    """One request and its handle in the pipeline."""
+    """A request and its handle in the pipeline."""
 
     def __init__(self, ids: tuple[int, ...], generation: Any, text: Detokenizer, stops: StopStrings) -> None:
         self.ids, self.generation = ids, generation

@@ -62,7 +62,7 @@ FINISH: dict[str, FinishReason] = {
     "tool_calls": "stop",
     "function_call": "stop",
 }
-FAILED = {"abort", "error"}  # finish reasons of answers that are none, as vLLM and SGLang call them
+FAILED = {"abort", "error"}  # finish reasons of failed requests, as vLLM and SGLang call them
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +128,22 @@ class RemoteEngine(Engine):
 
     async def _card(self) -> Mapping[str, Any]:
         """Return the entry of the model among those that the server lists. Raises `EngineUnavailable`."""
-        wanted = self.options.name
+        name = self.options.name
         try:
             answer = await self._client.get("models")
             models = answer.raise_for_status().json()["data"]
         except Exception as error:  # no server, no such path, no JSON
-            if wanted is not None:
-                return {"id": wanted}  # some servers list nothing
+            if name is not None:
+                return {"id": name}  # some servers list nothing
             raise EngineUnavailable(
                 f"{self.options.url} does not list its models ({first_line(error)}); is it an OpenAI-compatible API? "
                 f"Where it lists none, name one with -o name=…; a key is read from {KEY}."
             ) from error
         for card in models:
-            if wanted is None or card.get("id") == wanted:
+            if name is None or card.get("id") == name:
                 return dict(card)
         listed = ", ".join(str(card.get("id")) for card in models) or "none"
-        raise EngineUnavailable(f"{self.options.url} has no model `{wanted}`; it lists {listed}.")
+        raise EngineUnavailable(f"{self.options.url} has no model `{name}`; it lists {listed}.")
 
     async def _engine_behind(self) -> Mapping[str, Any]:
         """Return what a server of this project says of its engine; nothing of others."""
@@ -177,7 +177,7 @@ class RemoteEngine(Engine):
         yield self._last(finish, usage, counted, None if first is None else first - sent)
 
     def _last(self, finish: FinishReason, usage: Mapping[str, Any] | None, counted: int, first: float | None) -> Chunk:
-        """Return tokens without text of their own, such as the end of text, come with it."""
+        """Return the last chunk, with the tokens that have no text of their own, such as the end of text."""
         produced = _count(usage, "completion_tokens")
         cached = _count((usage or {}).get("prompt_tokens_details"), "cached_tokens")
         figures = Usage(None, first, cached, _count(usage, "prompt_tokens"), produced)
@@ -185,12 +185,16 @@ class RemoteEngine(Engine):
 
     def body(self, request: GenerateRequest) -> dict[str, Any]:
         """Return what is sent. Fields that OpenAI does not have are sent only where they are asked for."""
+        # An answer that fills a context of unknown length has no limit: the rest of a guess may exceed what the server
+        # allows, and in a chat without a limit the server uses all that it has.
+        fills = len(request.prompt_token_ids) + request.max_tokens >= self._context_length
+        unlimited = self._is_guessed and fills and self.options.api == "chat"
         optional = {
             "seed": request.seed,
             "stop": list(request.stop) or None,
             "ignore_eos": request.ignore_eos or None,
             "min_tokens": request.min_tokens or None,
-            "max_tokens": None if self._is_unlimited(request) else request.max_tokens,
+            "max_tokens": None if unlimited else request.max_tokens,
         }
         return {
             **self._prompt(request),
@@ -201,12 +205,6 @@ class RemoteEngine(Engine):
             "stream_options": {"include_usage": True},
             **{name: value for name, value in optional.items() if value is not None},
         }
-
-    def _is_unlimited(self, request: GenerateRequest) -> bool:
-        """Return whether an answer may fill a context of unknown length. The rest of a guess may exceed what the
-        server allows; in a chat without a limit the server uses all that it has."""
-        fills = len(request.prompt_token_ids) + request.max_tokens >= self._context_length
-        return self._is_guessed and fills and self.options.api == "chat"
 
     def _prompt(self, request: GenerateRequest) -> dict[str, Any]:
         if self.options.api == "completions":

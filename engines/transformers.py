@@ -144,7 +144,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 f"the draft model has a vocabulary of {theirs} tokens and the model one of {ours}: take a draft of the "
                 "same family."
             )
-        # By itself the library drafts more or fewer tokens as it goes on, and stops drafting where it is in doubt.
+        # By default the library drafts more or fewer tokens as it goes on, and stops drafting where it is in doubt.
         draft.generation_config.num_assistant_tokens = self.options.guesses
         draft.generation_config.num_assistant_tokens_schedule = "constant"
         draft.generation_config.assistant_confidence_threshold = 0.0

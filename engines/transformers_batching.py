@@ -40,7 +40,7 @@ class BatchingOptions(TorchOptions):
     concurrency: int = setting(32, "requests that run at a time", least=1)
     kv_tokens: int | None = setting(
         None,
-        f"tokens in the key/value caches of all requests (none: {CPU_KV_TOKENS} on a CPU, on a GPU what is left)",
+        f"tokens in the key/value caches of all requests (none: {CPU_KV_TOKENS} on a CPU, on a GPU the free memory)",
         least=256,
     )
     batch_tokens: int | None = setting(
@@ -67,8 +67,8 @@ class TransformersBatchingEngine(OnTorch):
             return reason
         installed = version("transformers")
         if tuple(map(int, re.findall(r"\d+", installed)[:2])) < OLDEST:
-            wanted = ".".join(map(str, OLDEST))
-            return f"it needs transformers {wanted}, and {installed} is installed; run: pip install -U transformers"
+            needed = ".".join(map(str, OLDEST))
+            return f"it needs transformers {needed}, and {installed} is installed; run: pip install -U transformers"
         return None
 
     @classmethod

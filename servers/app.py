@@ -16,14 +16,14 @@ from starlette.responses import Response
 from engines.process.replicas import ServedEngine
 from servers.exposition import exposition
 from servers.gpu.collector import GpuCollector
-from servers.http import errors
+from servers.http import api_errors
 from servers.http.access import check_headers, check_key, read_body
-from servers.http.errors import ApiError
+from servers.http.api_errors import ApiError
 from servers.lifecycle import Lifecycle
-from servers.metrics import Metrics, Snapshot, registry_of
 from servers.openai.completions import PATHS, Context
 from servers.openai.intake import Intake
 from servers.openai.prompts import Tokenizer
+from servers.prometheus_metrics import Metrics, Snapshot, registry_of
 from servers.settings import ServerSettings
 
 READING = ["GET", "HEAD"]
@@ -35,7 +35,7 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSetti
     The engine is loaded in the app's lifespan; see `app.state.lifecycle`.
     """
     lifecycle = Lifecycle(engine, tokenizer, settings)
-    metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
+    metrics = Metrics(engine.name, lambda: _snapshot(lifecycle), for_a_run=settings.listener is not None)
     gpus = GpuCollector(used=lambda: engine.gpus)
 
     @asynccontextmanager
@@ -52,7 +52,7 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSetti
     # `servers.openai.intake` validates them, because FastAPI would not limit their size and would parse them twice.
     app = FastAPI(lifespan=lifespan, openapi_url=None)
     app.state.lifecycle = lifecycle
-    errors.install(app)
+    api_errors.install(app)
     context = Context(settings, lifecycle, Intake(tokenizer, settings), metrics)
     app.state.context = context
     _add_completions(app)

@@ -61,8 +61,8 @@ def _serve_its_own(
 ) -> NoReturn:
     """Replace this process by the engine's own server."""
     from engines.models.fetch import fetch_and_show
+    from engines.process.engine_loading import check_before_download, own_server, refuse_missing
     from engines.process.environments import environment_of
-    from engines.process.loading import check_before_download, own_server, refuse_missing
     from servers.http.address import listen
 
     check_before_download(engine, options, model)
@@ -86,7 +86,7 @@ def _serve(
     """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
-    from engines.process.loading import check_before_download, refuse_missing
+    from engines.process.engine_loading import check_before_download, refuse_missing
     from engines.process.replicas import load_replicas
     from servers.http.address import listen
 

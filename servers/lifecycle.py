@@ -12,7 +12,7 @@ from engines.contract.errors import EngineError, first_line
 from engines.process.child import READY_CHECK
 from engines.process.replicas import ServedEngine
 from servers.admission import Admission
-from servers.http.errors import ApiError
+from servers.http.api_errors import ApiError
 from servers.openai.prompts import Tokenizer
 from servers.settings import ServerSettings
 

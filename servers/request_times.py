@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from engines.contract.base import FinishReason, Usage
 from engines.process.stream import ReceivedChunk, by_read
-from servers.metrics import Metrics
 from servers.openai.wire import NO_FIGURES, Ending
+from servers.prometheus_metrics import Metrics
 
 
 class RequestTimes:

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     STUDIES: {
         *(STUDIES, ANALYSIS, "loadtests", RECORDS, SETTINGS),
         *("engines.machine", "engines.contract.registry"),  # what is on this machine
-        *("engines.bench.settings", "engines.bench.result", "engines.bench.document"),  # run as a process, and reported
+        *("engines.bench.settings", "engines.bench.result", "engines.bench.report"),  # run as a process, and reported
     },
 }
 STANDARD_LIBRARY_ONLY = (

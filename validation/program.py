@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ def write(path: Path | None, *packages: str, **measured: Any) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def write_simulation(name: str, command: str, **results: Any) -> None:
+    """Write results that are the same on every machine, with the command that repeats them."""
+    (RESULTS / name).write_text(json.dumps({"command": command, **results}, indent=1) + "\n")
+    print(RESULTS / name, file=sys.stderr)
 
 
 def print_fields(facts: dict[str, Any], indent: str = "") -> None:

@@ -110,6 +110,7 @@ class BurstAnswer:
     recovered: float | None
     judged: bool
     failed: int
+    within: float | None = None  # of the requests after it, if it did not recover
 
 
 @dataclass(frozen=True, slots=True)

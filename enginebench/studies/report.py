@@ -23,7 +23,7 @@ from enginebench.records.load import load_of
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
-from engines.bench.document import bench_document
+from engines.bench.report import bench_document
 from engines.bench.result import BenchResult
 
 FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")

@@ -72,7 +72,7 @@ def bench(
     result = asyncio.run(_measure(variants, models, settings, stderr(), output))
     if shown:
         from enginebench.analysis.commands.output import deliver
-        from engines.bench.document import bench_document
+        from engines.bench.report import bench_document
 
         deliver(bench_document(result), as_json=as_json)
     if result.failures:
@@ -88,7 +88,7 @@ def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str
     from engines.contract.errors import EngineUnavailable
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
-    from engines.process.loading import check_before_download, refuse_missing
+    from engines.process.engine_loading import check_before_download, refuse_missing
 
     models: dict[str | None, Model | None] = {None: None}
     needed = any(spec(variant.engine).needs_model for variant in variants)

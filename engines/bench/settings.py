@@ -60,7 +60,7 @@ class BenchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One engine with one model and one set of options; `label` is unique."""
+    """An engine with one model and one set of options; `label` is unique."""
 
     label: str
     engine: str

@@ -6,6 +6,7 @@ The engine runs as it does when it is served: a child process on its pipe protoc
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineError, EngineUnavailable
 from engines.machine.memory import device_memory_of
 from engines.process.child import ChildEngine
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 
 MAX_CASE = 2  # times the time for samples: a case that takes longer for one sample is left out
 GAUGE_SECONDS = 2.5  # of an untimed batch, in which the engine's own gauges are read
@@ -33,7 +34,7 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Turn:
-    """What one variant gave in one round: samples in the order in which they were taken, and why cases are missing."""
+    """A variant in one round: its samples in the order in which they were taken, and why cases are missing."""
 
     info: EngineInfo
     samples: dict[Key, list[float]] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class _Cases:
         expected = seconds * case.size / size if case.kind != "batch" else seconds
         if expected <= MAX_CASE * self._settings.seconds:
             return None
-        return f"one would take {expected:.0f} s or more: give --seconds {expected / MAX_CASE:.0f}"
+        return f"it would take {expected:.1f} s or more: give --seconds {math.ceil(expected / MAX_CASE)}"
 
     async def _measure(self, case: Case) -> str | None:
         """Warm up and take the samples. Return why they are missing, or `None`."""

@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One prompt. Every engine gets the same `prompt_token_ids`; `prompt` is their text, for engines that need it."""
+    """A prompt. Every engine gets the same `prompt_token_ids`; `prompt` is their text, for engines that need it."""
 
     prompt: str
     prompt_token_ids: tuple[int, ...]
@@ -123,7 +123,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What a loaded engine is: enough to repeat a measurement and to judge whether two are comparable.
+    """The facts of a loaded engine: enough to repeat a measurement and to judge whether two are comparable.
 
     `max_concurrency` is the number of requests it runs at a time (more wait in the server's queue). With `batching`
     "none" they run one by one, with "continuous" they join and leave a running batch.
@@ -180,7 +180,7 @@ class Launch:
 
 
 class Engine(ABC):
-    """One model, loaded once, that answers many requests.
+    """A model, loaded once, that answers many requests.
 
     `Options` is a frozen dataclass of the settings people give as `-o name=value`, each declared with `setting` of
     `enginebench.settings.schema`. Heavy imports belong inside the methods: commands that only list engines import the
@@ -192,7 +192,7 @@ class Engine(ABC):
     features: tuple[Feature, ...] = ()
     Options: ClassVar[type[Any]]
 
-    # What brings the CUDA of its GPU code: the torch of its environment, the toolkit that compiles it, its own wheel;
+    # The source of CUDA for its GPU code: the torch of its environment, the toolkit that compiles it, or its own wheel;
     # none for an engine without GPU code. `enginebench doctor` compares that with the driver.
     cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = None
 

@@ -48,7 +48,7 @@ class EngineCrashed(EngineError):
 
 
 class RemoteFailed(EngineError):
-    """What another server says of itself: whatever it is, this process goes on."""
+    """An error that another server reports; this process goes on."""
 
 
 class FatalError(EngineError):

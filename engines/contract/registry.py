@@ -18,7 +18,7 @@ from engines.contract.base import Engine
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """What may be set of every engine."""
+    """The options of every engine."""
 
     replicas: int = setting(1, "processes, each with the whole model on its own GPU or share of the cores", least=1)
     memory: Literal["check", "ignore"] = setting(
@@ -28,7 +28,7 @@ class SharedOptions:
 
 @dataclass(frozen=True, slots=True)
 class CheckedOptions:
-    """What was given with `-o`, checked. `own` are the engine's own, as text for its process; `parsed`, as values."""
+    """The options of `-o`, checked. `own` are the engine's own, as text for its process; `parsed`, as values."""
 
     shared: SharedOptions
     own: Mapping[str, str]
@@ -41,7 +41,7 @@ log = logging.getLogger("enginebench.engines")
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What is known about an engine before it is loaded."""
+    """The facts about an engine before it is loaded."""
 
     target: str  # "module:Class", imported when asked for
     title: str  # what it is, in 33 characters: the list of engines has a line for each

@@ -19,7 +19,7 @@ from engines.contract.errors import EngineUnavailable, FatalError, first_line
 
 
 class Sequence(Protocol):
-    """One request in a batch. `cancelled` is set from the event loop; the next step lets the sequence go."""
+    """A request in a batch. `cancelled` is set from the event loop; the next step lets the sequence go."""
 
     cancelled: bool
 
@@ -44,7 +44,7 @@ class Batch(Protocol):
 
 
 class _Answer:
-    """What is delivered to one sequence, on the event loop."""
+    """A chunk or an error for one sequence, delivered on the event loop."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence

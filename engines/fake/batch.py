@@ -15,7 +15,7 @@ Wait = Callable[[Seconds], "asyncio.Future[None] | None"]
 
 
 class Member:
-    """One request in the batch and the steps that it has left."""
+    """A request in the batch and the steps that it has left."""
 
     def __init__(self, prompt_tokens: int, steps: int) -> None:
         self.prompt_tokens = prompt_tokens

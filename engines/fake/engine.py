@@ -26,7 +26,7 @@ from functools import cache
 from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
 from engines.contract.errors import EngineError
-from engines.fake.batch import Batch, Member
+from engines.fake.batch import Batch
 from engines.text.answer_text import StopStrings
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs", "far", "away", "again")
@@ -132,7 +132,10 @@ class FakeEngine(Engine):
         arrived = self._alarm.now()
         self._crash_or_hang(next(self._ordinal))
         self._running += 1
-        member = self._join(request) if self.options.step else None
+        member = None
+        if self.options.step:
+            steps = math.ceil(request.max_tokens / self.options.tokens_per_chunk)
+            member = self._batch.join(len(request.prompt_token_ids), steps)
         try:
             for ordinal, (after, chunk) in enumerate(self._script(request), start=1):
                 if member is not None:
@@ -142,16 +145,12 @@ class FakeEngine(Engine):
                 elif ordinal % YIELD_EVERY == 0:
                     await asyncio.sleep(0)
                 if chunk is None:
-                    raise EngineError("the fake engine was told to fail this request.")
+                    raise EngineError("the fake engine was set to fail this request.")
                 yield self.sent(chunk)
         finally:
             self._running -= 1
             if member is not None:
                 self._batch.leave(member)
-
-    def _join(self, request: GenerateRequest) -> Member:
-        steps = math.ceil(request.max_tokens / self.options.tokens_per_chunk)
-        return self._batch.join(len(request.prompt_token_ids), steps)
 
     def _step_seconds(self, running: int, prompt_tokens: int) -> float:
         options = self.options

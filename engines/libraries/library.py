@@ -63,7 +63,7 @@ class LibraryOptions:
 
 @dataclass(frozen=True, slots=True)
 class ContextParallelOptions(LibraryOptions):
-    """One sequence on several GPUs, as vLLM and SGLang have it: the idea of ring attention (Liu et al. 2023)."""
+    """Options for a sequence on several GPUs, as vLLM and SGLang have them; see ring attention (Liu et al. 2023)."""
 
     decode_context_parallel: int = setting(
         1, "GPUs, of those of `tensor_parallel`, that share the keys and values of each sequence", least=1

@@ -142,7 +142,7 @@ class LlamaCppEngine(InstalledEngine):
 
     def command(self, program: Sequence[str], file: Path, port: int, host: str = "127.0.0.1") -> list[str]:
         slots, threads = self.options.concurrency, str(self._threads)
-        # By itself it spreads a model over all GPUs, where other engines take one.
+        # By default it spreads a model over all GPUs, where other engines take one.
         placed = ("0",) if self._device == "cpu" else (str(ALL_LAYERS), "--split-mode", "none")
         return [
             *(*program, "--model", str(file), "--host", host, "--port", str(port)),

@@ -54,7 +54,7 @@ class Alphabet:
         return next((text for text, piece in self.pieces.items() if piece == id), chr(PRIVATE + id))
 
     def id(self, text: str) -> int:
-        """Return the token that lm.rs names by this text. Raises `UserMistake` for one that is none."""
+        """Return the token that lm.rs names by this text, as `character` gives it."""
         return self.pieces[text] if text in self.pieces else ord(text) - PRIVATE
 
     def score(self, text: str) -> float:

@@ -206,7 +206,7 @@ class LmrsEngine(Engine):
 
 
 class _Backend:
-    """One process of lm.rs, connected, for one answer."""
+    """A process of lm.rs, connected, for one answer."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

@@ -59,9 +59,9 @@ def examine(load_test: bool = False) -> list[Check]:
 
 
 def _python() -> Check:
-    wanted = ".".join(map(str, OLDEST_PYTHON))
+    oldest = ".".join(map(str, OLDEST_PYTHON))
     value = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Check("Python", sys.version_info >= OLDEST_PYTHON, value, f"{wanted} or newer is needed.", required=True)
+    return Check("Python", sys.version_info >= OLDEST_PYTHON, value, f"{oldest} or newer is needed.", required=True)
 
 
 def _scenarios() -> Check:
@@ -138,17 +138,17 @@ def _packages() -> Iterator[Check]:
             "pip install enginebench",
         )
     for extra in EXTRAS:
-        wanted = [
+        packages = [
             requirement
             for requirement in requirements
             if requirement not in base and requirement.marker and requirement.marker.evaluate({"extra": extra})
         ]
-        yield _installed(f"Engine {extra}", wanted, install_command(extra))
+        yield _installed(f"Engine {extra}", packages, install_command(extra))
 
 
-def _installed(name: str, wanted: list, install: str, required: bool = False) -> Check:  # type: ignore[type-arg]
+def _installed(name: str, packages: list, install: str, required: bool = False) -> Check:  # type: ignore[type-arg]
     missing = []
-    for requirement in wanted:
+    for requirement in packages:
         try:
             version = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
@@ -156,7 +156,7 @@ def _installed(name: str, wanted: list, install: str, required: bool = False) ->
             continue
         if not requirement.specifier.contains(version, prereleases=True):
             missing.append(f"{requirement.name}{requirement.specifier} (not {version})")
-    value = f"missing: {', '.join(missing)}" if missing else f"{len(wanted)} of {len(wanted)} packages"
+    value = f"missing: {', '.join(missing)}" if missing else f"{len(packages)} of {len(packages)} packages"
     return Check(name, not missing, value, f"Run: {install}", required)
 
 

@@ -28,7 +28,7 @@ PROBE = "engines.pytorch.device"  # run as a program, it says of its torch what 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What an engine's GPU code was built with, or would be built by, and why that does not work here."""
+    """The toolkit or library of an engine's GPU code, and why it does not work here."""
 
     text: str
     has_cuda: bool
@@ -37,7 +37,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `doctor`'s list. enginebench works without what is not `required`; what is not `needed` would have no
+    """A line of `doctor`'s list. enginebench works without what is not `required`; what is not `needed` would have no
     use on this machine."""
 
     name: str

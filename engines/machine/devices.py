@@ -58,10 +58,8 @@ def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[st
 
     `environment` has additional variables of a process.
     """
-    allowed = (os.environ | dict(environment or {})).get("CUDA_VISIBLE_DEVICES")
-    if allowed is not None:
-        return _names(allowed)
-    return [str(index) for index in range(gpu_count())]
+    allowed = visible_names((os.environ | dict(environment or {})).get("CUDA_VISIBLE_DEVICES"))
+    return [str(index) for index in range(gpu_count())] if allowed is None else allowed
 
 
 def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
@@ -70,14 +68,17 @@ def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
     `environment` as in `visible_gpus`.
     """
     variables = os.environ | dict(environment or {})
-    allowed = variables.get("HIP_VISIBLE_DEVICES", variables.get("ROCR_VISIBLE_DEVICES"))
+    allowed = visible_names(variables.get("HIP_VISIBLE_DEVICES", variables.get("ROCR_VISIBLE_DEVICES")))
     nodes = [file.read_text().split() for file in GPUS_OF_AMD.glob("*/properties")]
     units = [int(words[words.index("simd_count") + 1]) for words in nodes if "simd_count" in words]
     there = [str(index) for index in range(sum(count > 0 for count in units))]
-    return there if allowed is None else _names(allowed)[: len(there)]
+    return there if allowed is None else allowed[: len(there)]
 
 
-def _names(visible: str) -> list[str]:
+def visible_names(visible: str | None) -> list[str] | None:
+    """Split the value of CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES; `None` if it is not set."""
+    if visible is None:
+        return None
     return [name.strip() for name in visible.split(",") if name.strip() not in {"", "-1"}]
 
 

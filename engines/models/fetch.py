@@ -138,12 +138,12 @@ def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progres
     from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 
     (disable_progress_bars if progress is silent else enable_progress_bars)()
-    wanted = [*WANTED_FROM_HUB, *(["*.py"] if trust_remote_code else [])]
+    patterns = [*WANTED_FROM_HUB, *(["*.py"] if trust_remote_code else [])]
     local = "name a model on this machine, or use random weights with random:<preset>."
     try:
-        folder = snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=UNWANTED_FROM_HUB)
+        folder = snapshot_download(hub_id, allow_patterns=patterns, ignore_patterns=UNWANTED_FROM_HUB)
     except errors.HFValidationError as error:
-        raise UserMistake(f"{hub_id} is no name of a model ({first_line(error).rstrip('.')}); {local}") from error
+        raise UserMistake(f"{hub_id} is not the name of a model ({first_line(error).rstrip('.')}); {local}") from error
     except errors.GatedRepoError as error:
         raise EngineUnavailable(
             f"{hub_id} asks you to accept its licence: do that at {constants.ENDPOINT}/{hub_id}, then `hf auth login`; "

@@ -91,8 +91,8 @@ def rotary_scaling(gguf: Path) -> dict[str, Any] | None:
         return None
     factors = [float(factor) for factor in tensors["rope_freqs.weight"].data]
     scaling = {"rope_type": "llama3", "factor": max(factors), **LLAMA_3}
-    wanted = llama_3_factors(scaling, float(value(f"{family}.rope.freq_base", 10_000.0)), 2 * len(factors))
-    if any(abs(factor - other) > TOLERANCE * other for factor, other in zip(factors, wanted, strict=True)):
+    expected = llama_3_factors(scaling, float(value(f"{family}.rope.freq_base", 10_000.0)), 2 * len(factors))
+    if any(abs(factor - true) > TOLERANCE * true for factor, true in zip(factors, expected, strict=True)):
         raise EngineUnavailable(f"its rotary factors are not those of Llama 3; {INSTEAD}.")
     return None if max(factors) == 1 else scaling
 

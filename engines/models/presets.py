@@ -21,7 +21,7 @@ SHOWN_FORMATS = {"float32": "float32", "float16": "float16", "8-bit": "q8_0", "4
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One known model. `source` is its name on the Hugging Face hub, or says where else it is."""
+    """A known model. `source` is its name on the Hugging Face hub, or says where else it is."""
 
     name: str
     source: str

@@ -34,7 +34,7 @@ STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the eng
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What an engine takes at least with a model loaded, in bytes. `cache_options` of the engine set the cache's size.
+    """The least memory of an engine with its model, in bytes. `cache_options` of the engine set the cache's size.
 
     `device` is `cpu`, `mps`, `metal`, `cuda`, `cuda:1` …; the memory of others is not known here. `gpus` share the need
     equally, and of each the engine takes at most `gpu_share`.

@@ -47,7 +47,7 @@ SYSTEM = {
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What is installed, in uv's words. `overrides` replace what packages require.
+    """The packages to install, as uv names them. `overrides` replace what packages require.
 
     `pythons` are the versions that there are wheels for (none: this one), the preferred one first. `arguments` are more
     of `uv pip install`. `system` is what the packages need and do not bring: `nvcc`, a program, or `libmpi`, a library.
@@ -140,23 +140,23 @@ class Environment:
     def install(self, device: Device | None, progress: Progress) -> Path:
         """Return the environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
         device = device or self._best
-        wanted = self._packages(device)
-        if (missing := wanted.missing()) is not None:
+        needed = self._packages(device)
+        if (missing := needed.missing()) is not None:
             raise EngineUnavailable(missing)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.folder, progress):
             if self.installed() == device:
                 return self.folder
             (self.folder / RECORD).unlink(missing_ok=True)
-            progress(f"installing {' '.join(wanted.packages)} to {self.folder}")
+            progress(f"installing {' '.join(needed.packages)} to {self.folder}")
             if not self.python.exists():
-                _uv("venv", "--quiet", "--clear", "--python", wanted.python, str(self.folder))
+                _uv("venv", "--quiet", "--clear", "--python", needed.python, str(self.folder))
             with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
-                print(*wanted.overrides, sep="\n", file=overrides, flush=True)
+                print(*needed.overrides, sep="\n", file=overrides, flush=True)
                 command = ("pip", "install", "--python", str(self.python), "--overrides", overrides.name)
-                _uv(*command, *wanted.arguments, *wanted.packages, *OURS)
+                _uv(*command, *needed.arguments, *needed.packages, *OURS)
             unfinished = self.folder / f"{RECORD}.unfinished"
-            unfinished.write_text(json.dumps([device, _identity(wanted)]))
+            unfinished.write_text(json.dumps([device, _identity(needed)]))
             unfinished.rename(self.folder / RECORD)
         return self.folder
 

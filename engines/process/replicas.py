@@ -21,7 +21,7 @@ from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, engine_class
 from engines.machine.devices import amd_gpus, usable_cores, visible_gpus
 from engines.process.child import ChildEngine, State, Watch
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.process.stream import Stream
 
 NVIDIA, AMD = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
@@ -29,7 +29,7 @@ NVIDIA, AMD = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one replica may use: GPUs, as `variable` names them, or cores."""
+    """The GPUs or cores of one replica: GPUs, as `variable` names them, or cores."""
 
     gpus: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()

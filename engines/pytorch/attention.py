@@ -1,8 +1,8 @@
 """Attention kernels: Transformers' implementations, and each kernel of PyTorch's `scaled_dot_product_attention`.
 
-By itself PyTorch chooses a kernel for each shape, and falls back to a slower one without a word. A kernel that is named
-is the only one that may run: what it does not take is refused while the engine loads. Eager attention and `math` keep
-the scores of all pairs of tokens, the others a block of them (Dao et al. 2022).
+By default PyTorch chooses a kernel for each shape, and falls back to a slower one silently. A kernel that is named is
+the only one that may run: a model that it does not take is refused while the engine loads. Eager attention and `math`
+keep the scores of all pairs of tokens, the others a block of them (Dao et al. 2022).
 
     enginebench bench transformers --sweep attention=eager,math,flash --prefill 512,1024,2048,4096
 """
@@ -64,7 +64,7 @@ def choose(attention: str, device: torch.device) -> str | None:
         return None
     kernel = ATTENTIONS[attention]
     if device.type not in kernel.devices:
-        there = [name for name, other in ATTENTIONS.items() if device.type in other.devices]
+        there = [name for name, kind in ATTENTIONS.items() if device.type in kind.devices]
         raise EngineUnavailable(
             f"attention={attention} runs on {' and '.join(kernel.devices)}, not on {device.type}; there are "
             f"{', '.join(there)}."

@@ -49,7 +49,7 @@ class TorchOptions:
 
 
 class OnTorch(Engine):
-    """What engines on PyTorch have in common. They go by the version of `library`."""
+    """An engine on PyTorch. Its version is that of `library`."""
 
     cuda_by = "torch"
     library: ClassVar[str] = "torch"
@@ -131,7 +131,7 @@ def missing_gpu() -> str | None:
     return None if visible_gpus() else "it needs an NVIDIA GPU and its driver, and there is none."
 
 
-def chosen_device(wanted: str) -> torch.device:
+def chosen_device(requested: str) -> torch.device:
     """Return the device with its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it
     does not exist.
 
@@ -140,28 +140,28 @@ def chosen_device(wanted: str) -> torch.device:
     """
     import torch
 
-    if wanted == "auto":
+    if requested == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", torch.cuda.current_device())
         if (reason := why_no_cuda()) is not None:
             raise EngineUnavailable(f"{reason}; to measure the CPU, say so with -o device=cpu.")
         return torch.device("cpu")
     try:
-        device = torch.device(wanted)
+        device = torch.device(requested)
     except RuntimeError as error:
-        raise EngineUnavailable(f"there is no device `{wanted}`; use cpu, cuda or cuda:<number>.") from error
+        raise EngineUnavailable(f"there is no device `{requested}`; use cpu, cuda or cuda:<number>.") from error
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise EngineUnavailable("there is no device `mps`: it is that of Apple's processors.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         because = why_no_cuda() or f"torch finds {torch.cuda.device_count()} CUDA devices"
-        raise EngineUnavailable(f"there is no device `{wanted}`: {because}; use cpu.")
+        raise EngineUnavailable(f"there is no device `{requested}`: {because}; use cpu.")
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device
 
 
 def why_no_cuda() -> str | None:
-    """Why torch does not see the GPU that this machine has; `None` if it has none, or hides it from this process."""
+    """Return why torch does not see this machine's GPU; `None` if there is none, or it is hidden from this process."""
     import torch
 
     number, hip = torch.__version__, getattr(torch.version, "hip", None)
@@ -204,24 +204,24 @@ def build_here() -> dict[str, Any] | None:
     return {"text": text, "has_cuda": True, "problem": why_no_cuda()}
 
 
-def expected_device(wanted: str) -> str:
+def expected_device(requested: str) -> str:
     """Return what `chosen_device` will choose or refuse, without importing torch."""
-    if wanted != "auto":
-        return wanted
+    if requested != "auto":
+        return requested
     return "cuda" if visible_gpus() or amd_gpus() else "cpu"
 
 
-def chosen_dtype(wanted: str, device: torch.device) -> torch.dtype:
+def chosen_dtype(requested: str, device: torch.device) -> torch.dtype:
     import torch
 
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-    dtype: torch.dtype = getattr(torch, dtype_name(wanted, str(device), capability))
+    dtype: torch.dtype = getattr(torch, dtype_name(requested, str(device), capability))
     return dtype
 
 
-def dtype_name(wanted: str, device: str, capability: tuple[int, int] | None = None) -> str:
-    if wanted != "auto":
-        return wanted
+def dtype_name(requested: str, device: str, capability: tuple[int, int] | None = None) -> str:
+    if requested != "auto":
+        return requested
     return automatic_dtype(device, "bfloat16" if _cpu_computes_bf16() else "float32", capability)
 
 

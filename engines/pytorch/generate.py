@@ -11,7 +11,7 @@ from engines.text.answer_text import AnswerText
 
 
 class Streamer:
-    """What `generate` calls with the prompt, and then with each token."""
+    """The streamer that `generate` calls with the prompt, and then with each token."""
 
     def __init__(self, text: AnswerText, put: Callable[[Chunk], bool]) -> None:
         self._text, self._put = text, put

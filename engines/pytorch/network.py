@@ -92,7 +92,7 @@ def loading_settings(quantised: Quantised, model: Model, device: torch.device, d
         raise EngineUnavailable(f"quantise={quantised} needs {package}; install with: pip install {package}")
     if library == "inc":
         return {}  # it quantises a network that is loaded
-    made = _of_bitsandbytes(quantised) if library == "bnb" else _of_torchao(quantised, model, device, dtype)
+    made = _bitsandbytes_config(quantised) if library == "bnb" else _torchao_config(quantised, model, device, dtype)
     return {"quantization_config": made, "device_map": {"": device}}
 
 
@@ -110,13 +110,13 @@ def quantised_after(net: Any, quantised: Quantised) -> Any:
     return convert(prepare(net, config)).to(net.device)
 
 
-def _of_bitsandbytes(quantised: Quantised) -> Any:
+def _bitsandbytes_config(quantised: Quantised) -> Any:
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(**{f"load_in_{bits_of(quantised).removeprefix('int')}bit": True})
 
 
-def _of_torchao(quantised: Quantised, model: Model, device: torch.device, dtype: torch.dtype) -> Any:
+def _torchao_config(quantised: Quantised, model: Model, device: torch.device, dtype: torch.dtype) -> Any:
     from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig
     from transformers import TorchAoConfig
 
@@ -128,12 +128,12 @@ def _of_torchao(quantised: Quantised, model: Model, device: torch.device, dtype:
     settings: dict[str, Any] = {"group_size": _group_size(read_config(model))}
     if (packing := takes.get("int4_packing_format")) is not None:
         # By default torchao takes a kernel of another package (mslk, before it fbgemm-gpu-genai).
-        wanted = {"cuda": "tile_packed_to_4d", "cpu": "opaque"}.get(device.type)
-        if wanted not in {format.value for format in type(packing.default)}:
+        format_name = {"cuda": "tile_packed_to_4d", "cpu": "opaque"}.get(device.type)
+        if format_name not in {format.value for format in type(packing.default)}:
             raise EngineUnavailable(
                 f"torchao {version('torchao')} has no 4-bit kernel for {device.type}; use torchao-int8 or bnb-int4."
             )
-        settings["int4_packing_format"] = wanted
+        settings["int4_packing_format"] = format_name
     return TorchAoConfig(Int4WeightOnlyConfig(**settings))
 
 

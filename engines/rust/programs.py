@@ -37,7 +37,7 @@ NO_CARGO = "cargo was not found; install Rust from rustup.rs, then run `make eng
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One binary of the workspace: its package's folder is `folder`, its own name `enginebench-<name>`."""
+    """A binary of the workspace: its package's folder is `folder`, its own name `enginebench-<name>`."""
 
     name: str
     folder: str
@@ -87,11 +87,11 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
     """
     program = PROGRAMS[name]
     together = _built_together(program)
-    wanted = sorted(set(features) & frozenset[str]().union(*(built.features for built in together)))
-    folder = cache_folder() / "programs" / "+".join([_stem(program), *wanted])
+    chosen = sorted(set(features) & frozenset[str]().union(*(built.features for built in together)))
+    folder = cache_folder() / "programs" / "+".join([_stem(program), *chosen])
     if not folder.is_dir() and cargo_environment() is None:
         raise EngineUnavailable(NO_CARGO)
-    built_once(folder, lambda unfinished: _cargo_build(together, wanted, unfinished), progress=progress)
+    built_once(folder, lambda unfinished: _cargo_build(together, chosen, unfinished), progress=progress)
     os.utime(folder / program.binary)  # `find` returns the one that was requested last
     return folder / program.binary
 
@@ -100,7 +100,7 @@ def _built_together(program: Program) -> list[Program]:
     """Return those that one cargo builds. It compiles what they share once, with the features that any of them switches
     on.
 
-    A program that is measured is built by itself: burn's `x86-v4` would give candle other products of matrices.
+    A program that is measured is built alone: burn's `x86-v4` would give candle other products of matrices.
     """
     return [program] if profile() == RELEASE else list(PROGRAMS.values())
 
@@ -179,8 +179,8 @@ def _fingerprint(programs: list[Program]) -> str:
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo") as cpuinfo:
-            wanted = ("model name", "flags", "Features")
-            return platform.machine() + "".join(sorted({line for line in cpuinfo if line.startswith(wanted)}))
+            names = ("model name", "flags", "Features")
+            return platform.machine() + "".join(sorted({line for line in cpuinfo if line.startswith(names)}))
     except OSError:
         return platform.machine() + platform.processor()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Sequence:
-    """One request and how far it is."""
+    """A request and how many of its tokens are computed."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class Batch:
         return [(sequence, None) for sequence in left]
 
     def read(self) -> Generated:
-        """One chunk of the first prompts that are not read yet and stand together; with its end comes the first token
-        of each."""
+        """Read a chunk of the first adjacent prompts that are not complete. A prompt that is complete then gets its
+        first token."""
         row = next((row for row, sequence in enumerate(self._rows) if sequence.next_token is None), None)
         if row is None:
             return []
@@ -99,7 +99,7 @@ class Batch:
         reading = list(itertools.takewhile(lambda sequence: sequence.next_token is None, self._rows[row:]))
         pieces = [sequence.request.prompt_token_ids[sequence.cached : sequence.cached + chunk] for sequence in reading]
         logits = self.decoder.read(row, pieces, [sequence.cached for sequence in reading])
-        read = list(zip(reading, pieces, logits, strict=False))  # as many as one step reads
+        read = list(zip(reading, pieces, logits, strict=False))  # a step may read fewer
         for sequence, piece, _ in read:
             sequence.cached += len(piece)
         ended = [

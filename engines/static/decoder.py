@@ -26,7 +26,7 @@ class Cache:
         size = rows, length, shape.key_heads, shape.head_width
         self.tensors = [
             torch.zeros(size, dtype=like.dtype, device=like.device) for _ in range(2 * shape.layers)
-        ]  # not `empty`: masked values count as 0 × what is there, and that must not be NaN
+        ]  # not `empty`: a masked value is multiplied by 0, and must not be NaN
         self._views: dict[tuple[int, int, int], list[torch.Tensor]] = {}
 
     def view(self, row: int, rows: int, length: int) -> list[torch.Tensor]:
@@ -105,7 +105,7 @@ class Decoder:
         """Read up to a chunk of the prompts in consecutive rows from `row` on, of which `starts` tokens (multiples of
         the chunk) are in the cache.
 
-        Returns the logits `[rows, vocabulary]` after the last token of each, of as many as one step reads.
+        Returns the logits `[rows, vocabulary]` after the last token of each row that one step reads.
         """
         shape = self.buckets.reading(len(pieces), max(starts) + self.buckets.chunk)
         pieces, starts = pieces[: shape.batch], starts[: shape.batch]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is prepared where nothing is given, on one kind of device."""
+    """The defaults of one kind of device."""
 
     batches: tuple[int, ...]
     lengths: tuple[int, ...]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where the step's tokens are. The same for all layers."""
+    """The places of the step's tokens, which are the same for all layers."""
 
     rows: torch.Tensor  # [batch, 1]: of the cache
     positions: torch.Tensor  # [batch, tokens]: in their sequences
@@ -83,7 +83,7 @@ class Layer(torch.nn.Module):
 
 
 class Head(torch.nn.Module):
-    """From `x` `[batch, width]` behind the last layer to logits `[batch, vocabulary]`."""
+    """Return the logits `[batch, vocabulary]` of `x` `[batch, width]`, the output of the last layer."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()

@@ -60,5 +60,5 @@ class Buckets:
             yield from (StepShape(batch, 1, length) for batch in reversed(self.batches))
 
 
-def _least(choices: tuple[int, ...], wanted: int) -> int:
-    return next(choice for choice in choices if choice >= wanted)
+def _least(choices: tuple[int, ...], least: int) -> int:
+    return next(choice for choice in choices if choice >= least)

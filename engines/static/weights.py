@@ -51,21 +51,17 @@ class DecoderShape:
             raise EngineUnavailable(f"{engine} rotates whole heads; this model rotates a part of each.")
         if rope.get("rope_type") in {"dynamic", "longrope"}:
             raise EngineUnavailable(f"{engine} has no rotary scaling that depends on the length, as this model has.")
+        context_length = config.max_position_embeddings
+        if getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None):
+            context_length = min(context_length, config.sliding_window)  # the step has no window: the context ends
         return cls(
             layers=config.num_hidden_layers,
             heads=config.num_attention_heads,
             key_heads=config.num_key_value_heads,
             head_width=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
             epsilon=config.rms_norm_eps,
-            context_length=min(config.max_position_embeddings, _window(config)),
+            context_length=context_length,
         )
-
-
-def _window(config: Any) -> int:
-    """Return tokens of a sliding window, which the step does not have: the context ends with it."""
-    if not getattr(config, "use_sliding_window", True) or not getattr(config, "sliding_window", None):
-        return int(config.max_position_embeddings)
-    return int(config.sliding_window)
 
 
 class LayerWeights(NamedTuple):
@@ -96,7 +92,7 @@ class DecoderWeights:
 
 
 def weights_of(net: Any, positions: int) -> DecoderWeights:
-    """Taken out of a network of one of `FAMILIES`, which is of no use afterwards: its layers are freed one by one."""
+    """Take the weights out of a network of one of `FAMILIES`, whose layers are freed one by one."""
     import torch
 
     embedding, head = net.model.embed_tokens.weight.data, net.lm_head.weight.data
@@ -124,7 +120,7 @@ def _layer(named: Mapping[str, torch.Tensor]) -> LayerWeights:
 def _fused(
     named: Mapping[str, torch.Tensor], block: str, fused: str, parts: tuple[str, ...] = ()
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight and bias of one product. Phi-3 has them fused already, in the same order."""
+    """Return weight and bias of one product. Phi-3 has them fused already, in the same order."""
     import torch
 
     if f"{block}.{fused}.weight" in named:

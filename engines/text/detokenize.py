@@ -39,8 +39,8 @@ def token_text(tokenizer: Tokenizer, id: int) -> tuple[str, tuple[int, ...] | No
 def byte_alphabet() -> dict[str, int]:
     """Byte-level BPE writes a byte as one printable character: itself if it is one, else one from 256 upwards."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(unprintable)}
 
 
 class Detokenizer:
@@ -76,7 +76,7 @@ class Detokenizer:
         self._held.append(id)
         if len(self._held) < MAX_CHARACTER_BYTES:
             return ""
-        # So many tokens without a character: invalid bytes or special tokens. Start again from here.
+        # This many tokens without a character are invalid bytes or special tokens: start again from here.
         text = self.rest()
         self._begin([])
         return text

@@ -75,8 +75,8 @@ def logprob_of(logits: torch.Tensor, id: int, alternatives: int, tokenizer: Toke
     logprobs = torch.log_softmax(logits.float(), dim=-1)
     best = logprobs.topk(min(alternatives, len(logprobs)))
     top = []
-    for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-        text, data = token_text(tokenizer, other)
+    for likely, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        text, data = token_text(tokenizer, likely)
         top.append((text, value, data))
     text, data = token_text(tokenizer, id)
     return TokenLogprob(text, float(logprobs[id]), tuple(top), data)

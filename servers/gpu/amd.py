@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, named, visible_names
+from engines.machine.devices import visible_names
+from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, select_named
 
 MEBIBYTE = 1024**2
 
@@ -77,7 +78,7 @@ class AmdDriver:
 
     def __init__(self, smi: Api = None, environment: Mapping[str, str] = os.environ) -> None:
         self._smi = smi
-        self._visible = visible_names(environment, "HIP_VISIBLE_DEVICES")
+        self._visible = visible_names(environment.get("HIP_VISIBLE_DEVICES"))
         self.version = ""
 
     def open(self) -> list[Device]:
@@ -96,4 +97,4 @@ class AmdDriver:
         gpus = [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
         if gpus:
             self.version = str(gpus[0].ask(lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"]))
-        return named(gpus, self._visible)
+        return select_named(gpus, self._visible)

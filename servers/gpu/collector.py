@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from servers.gpu.amd import AmdDriver
-from servers.gpu.families import FAMILIES, PREFIX, Device, Driver, Family, NoDriver, Reading, named
+from servers.gpu.families import FAMILIES, PREFIX, Device, Driver, Family, NoDriver, Reading, select_named
 from servers.gpu.nvml import NvmlDriver
 
 log = logging.getLogger("enginebench.gpu")
@@ -74,7 +74,7 @@ class GpuCollector(Collector):
         self._readings, self._read_at = readings, time.monotonic()
 
     def _of_engine(self) -> list[tuple[Driver, Device]]:
-        own = named([gpu for _, gpu in self._gpus], self._used())
+        own = select_named([gpu for _, gpu in self._gpus], self._used())
         return [(driver, gpu) for driver, gpu in self._gpus if gpu in own]
 
     def _run(self) -> None:

@@ -56,7 +56,7 @@ FAMILIES = (
 
 
 class Device:
-    """One device of a vendor's library `api`, or one MIG slice of a device: what its `quantities` say.
+    """A device of a vendor's library `api`, or a MIG slice of one. `quantities` are read from it.
 
     `index` is the device's number; of a slice also the number of its GPU instance, as `0:3`.
     """
@@ -95,15 +95,8 @@ class NoDriver(Exception):
     """Why there are no metrics of this vendor's GPUs."""
 
 
-def visible_names(environment: Mapping[str, str], variable: str) -> list[str] | None:
-    """Return the GPUs that this server may use, by `CUDA_VISIBLE_DEVICES`, or for AMD `HIP_VISIBLE_DEVICES`; unset
-    means all."""
-    names = environment.get(variable)
-    return None if names is None else [part.strip() for part in names.split(",") if part.strip()]
-
-
-def named(gpus: Sequence[Device], names: Collection[str] | None) -> list[Device]:
-    """Return the GPUs that are named so, by numbers or by the beginnings of UUIDs; `None` means all.
+def select_named(gpus: Sequence[Device], names: Collection[str] | None) -> list[Device]:
+    """Return the GPUs with these names, which are numbers or the beginnings of UUIDs; `None` means all.
 
     A device comes with all of its slices, and a MIG slice, which has a UUID only, with its device.
 
@@ -111,13 +104,11 @@ def named(gpus: Sequence[Device], names: Collection[str] | None) -> list[Device]
     """
     if names is None:
         return list(gpus)
-    indices = {gpu.index for gpu in gpus if any(_is_named(gpu, name) for name in names)}
+    numbers = {name for name in names if name.isdecimal()}
+    uuids = tuple(name for name in names if not name.isdecimal())
+    indices = {gpu.index for gpu in gpus if gpu.index in numbers or gpu.uuid.startswith(uuids)}
     boards = {_board(index) for index in indices}
     return [gpu for gpu in gpus if gpu.index in indices | boards or _board(gpu.index) in indices]
-
-
-def _is_named(gpu: Device, name: str) -> bool:
-    return name == gpu.index if name.isdecimal() else gpu.uuid.startswith(name)
 
 
 def _board(index: str) -> str:

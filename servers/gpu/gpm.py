@@ -16,7 +16,7 @@ ACTIVITIES = {
 
 
 class Activity:
-    """Of a device, or of the GPU instance of a MIG slice. It keeps one sample, to compare the next one with."""
+    """Reads the activity of a device, or of a MIG slice's GPU instance, since the sample before."""
 
     def __init__(self, nvml: Api, handle: Handle, instance: int | None = None) -> None:
         self._nvml = nvml
@@ -64,10 +64,10 @@ class Activity:
             self._nvml.nvmlGpmSampleFree(sample)
 
     def _compare(self, before: Any, now: Any) -> Any:
-        wanted = self._nvml.c_nvmlGpmMetricsGet_t()
-        wanted.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
-        wanted.sample1, wanted.sample2 = before, now
-        wanted.numMetrics = len(ACTIVITIES)
+        query = self._nvml.c_nvmlGpmMetricsGet_t()
+        query.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
+        query.sample1, query.sample2 = before, now
+        query.numMetrics = len(ACTIVITIES)
         for place, constant in enumerate(ACTIVITIES.values()):
-            wanted.metrics[place].metricId = getattr(self._nvml, constant)
-        return self._nvml.nvmlGpmMetricsGet(wanted)
+            query.metrics[place].metricId = getattr(self._nvml, constant)
+        return self._nvml.nvmlGpmMetricsGet(query)

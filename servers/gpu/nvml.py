@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import psutil
 
-from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, named, visible_names
+from engines.machine.devices import visible_names
+from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, select_named
 from servers.gpu.gpm import Activity
 from servers.gpu.xid import XidErrors
 
@@ -153,7 +154,7 @@ class NvmlDriver:
 
             nvml = pynvml
         self._nvml = nvml
-        self._visible = visible_names(environment, "CUDA_VISIBLE_DEVICES")
+        self._visible = visible_names(environment.get("CUDA_VISIBLE_DEVICES"))
         self.version = ""
 
     def open(self) -> list[Device]:
@@ -165,7 +166,7 @@ class NvmlDriver:
             boards = [Board(nvml, number, errors) for number in range(nvml.nvmlDeviceGetCount())]
         except nvml.NVMLError as error:
             raise NoDriver(str(error)) from None
-        return named([part for board in boards for part in (board, *board.slices())], self._visible)
+        return select_named([part for board in boards for part in (board, *board.slices())], self._visible)
 
 
 def _is_sliced(nvml: Api, handle: Handle) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from starlette.types import Receive
 
-from servers.http.errors import ApiError, ClientGone
+from servers.http.api_errors import ApiError, ClientGone
 from servers.settings import ServerSettings
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -52,8 +52,8 @@ async def read_body(receive: Receive, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _header(headers: Headers, wanted: bytes) -> bytes:
-    return next((value for name, value in headers if name == wanted), b"")
+def _header(headers: Headers, key: bytes) -> bytes:
+    return next((value for name, value in headers if name == key), b"")
 
 
 def _too_large(limit: int) -> ApiError:

@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from servers.http.errors import ApiError, bad_request
+from servers.http.api_errors import ApiError, bad_request
 
 MAX_HEAD = 64 * 1024  # bytes; sizes of chunks, their extensions and trailers may be that many more than the body
 PART = 16 * 1024  # bytes
@@ -27,7 +27,7 @@ TOO_SLOW = ApiError(408, f"A request must arrive within {TIMEOUT:g} s.", code="t
 
 
 class Connection(HttpToolsProtocol):
-    """`_framing` is the bytes of the current request that are not its body, less as many as the body has."""
+    """`_framing` is the number of bytes of the current request that are not its body, less the body's own."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -21,11 +21,11 @@ from engines.contract.errors import EngineError
 from engines.process.stream import ReceivedChunk, Stream
 from servers.admission import QueueFull
 from servers.http.access import check_headers, read_body
-from servers.http.errors import ApiError, ClientGone, ServerOutcome, bad_request, from_engine, unexpected
+from servers.http.api_errors import ApiError, ClientGone, ServerOutcome, bad_request, from_engine, unexpected
 from servers.lifecycle import Lifecycle
-from servers.metrics import Metrics
 from servers.openai.intake import AcceptedRequest, Intake
 from servers.openai.wire import Ending, Endpoint, Wire
+from servers.prometheus_metrics import Metrics
 from servers.request_times import RequestTimes
 from servers.settings import ServerSettings
 
@@ -40,7 +40,7 @@ EVENT_STREAM = [
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all requests to one server share."""
+    """The parts that all requests to a server share."""
 
     settings: ServerSettings
     lifecycle: Lifecycle

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Raw
 
-from servers.http.errors import ApiError, bad_request
+from servers.http.api_errors import ApiError, bad_request
 
 OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
 MAX_NAME = 100  # characters of a field's name in an error

@@ -14,10 +14,8 @@ from typing import Any, TypedDict, TypeVar
 from msgspec import UNSET
 
 from engines.contract.base import GREEDY_BELOW, GREEDY_TOP_P, EngineInfo, Feature, GenerateRequest
-from servers.http.errors import ApiError, bad_request
-from servers.openai.decoding import TOO_LONG
-from servers.openai.prompts import Tokenizer
-from servers.openai.requests import (
+from servers.http.api_errors import ApiError, bad_request
+from servers.openai.bodies import (
     Body,
     ChatRequest,
     CompletionRequest,
@@ -28,6 +26,8 @@ from servers.openai.requests import (
     read_prompt,
     read_stop,
 )
+from servers.openai.decoding import TOO_LONG
+from servers.openai.prompts import Tokenizer
 from servers.openai.wire import ChatWire, Endpoint, TextWire, Wire
 from servers.settings import ServerSettings
 
@@ -54,7 +54,7 @@ class AcceptedRequest:
 class Prompt:
     """Text, or token ids. `special`: tokenising adds the model's special tokens, as chat templates write themselves."""
 
-    given: str | list[int]
+    content: str | list[int]
     special: bool
     messages: tuple[dict[str, str], ...] = ()
 
@@ -117,8 +117,7 @@ class Intake:
     def _read(self, content: bytes, shape: type[B], info: EngineInfo) -> tuple[B, Prompt]:
         body = read(content, shape, info.context_length)
         if body.model is not None and body.model != (served := self.model_name(info)):
-            wanted = body.model[:MAX_NAME]
-            message = f"This server has no model `{wanted}`; it serves `{served}`."
+            message = f"This server has no model `{body.model[:MAX_NAME]}`; it serves `{served}`."
             raise ApiError(404, message, code="model_not_found")
         return body, self._prompt(body, info.context_length)
 
@@ -144,9 +143,9 @@ class Intake:
 
     def _tokenise(self, prompt: Prompt, limit: int) -> tuple[str, list[int]]:
         """Return text and token ids. Raises `ApiError` for an id outside the vocabulary."""
-        if isinstance(prompt.given, str):
-            return prompt.given, self._tokenizer.encode(prompt.given, prompt.special, limit)
-        ids, size = prompt.given, self._tokenizer.vocab_size
+        if isinstance(prompt.content, str):
+            return prompt.content, self._tokenizer.encode(prompt.content, prompt.special, limit)
+        ids, size = prompt.content, self._tokenizer.vocab_size
         if ids and max(ids) >= size:
             raise bad_request(f"Token id {max(ids)} is outside the vocabulary of {size} tokens.", "prompt")
         return self._tokenizer.decode(ids), ids
@@ -172,7 +171,7 @@ class Intake:
         stop, logprobs = read_stop(body.stop), body.alternatives()
         # Log-probabilities of the prompt's own tokens, as with vLLM: they are generated, and which ones is given.
         scored = isinstance(body, CompletionRequest) and bool(body.echo) and logprobs is not None and len(ids) > 1
-        wishes: dict[Feature, object] = {
+        used: dict[Feature, object] = {
             "forced": scored,
             "seed": body.seed is not None and not greedy,  # greedy decoding uses no random numbers
             "stop": stop,
@@ -180,8 +179,8 @@ class Intake:
             "min_tokens": min_tokens,
             "logprobs": logprobs is not None,
         }
-        for feature, wanted in wishes.items():
-            if wanted and feature not in info.features:
+        for feature, value in used.items():
+            if value and feature not in info.features:
                 if feature == "forced":
                     raise bad_request(
                         f"{info.name} gives no log-probabilities of given tokens: leave out `echo`.", "echo"
@@ -215,15 +214,15 @@ def _max_tokens(body: GenerationBody, prompt_tokens: int, info: EngineInfo) -> i
         raise bad_request("The prompt is empty: it has no tokens.", "prompt")
     chat = isinstance(body, ChatRequest)
     left = info.context_length - prompt_tokens
-    wanted = body.token_limit() or (left if chat else min(DEFAULT_COMPLETION_TOKENS, left))
-    if left < 1 or wanted > left:
+    limit = body.token_limit() or (left if chat else min(DEFAULT_COMPLETION_TOKENS, left))
+    if left < 1 or limit > left:
         raise bad_request(
             f"This model's context length is {info.context_length} tokens; the request needs "
-            f"{prompt_tokens + max(1, wanted)} ({prompt_tokens} in the prompt, {max(1, wanted)} for the answer).",
+            f"{prompt_tokens + max(1, limit)} ({prompt_tokens} in the prompt, {max(1, limit)} for the answer).",
             "messages" if chat else "prompt",
             TOO_LONG,
         )
-    return wanted
+    return limit
 
 
 def _usage_options(body: GenerationBody) -> UsageOptions:

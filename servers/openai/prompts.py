@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
-from servers.http.errors import bad_request
+from servers.http.api_errors import bad_request
 from servers.openai.decoding import too_long
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def load_tokenizer(model: Model | None) -> Tokenizer:
 
 
 class ByteTokenizer:
-    """One token per byte of UTF-8: needs no files, is reversible, and fits into any vocabulary."""
+    """Makes a token of each byte of UTF-8: needs no files, is reversible, and fits into any vocabulary."""
 
     vocab_size = 256
 

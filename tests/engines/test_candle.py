@@ -14,7 +14,7 @@ from engines.contract.base import EngineInfo
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.models.to_gguf import Format, gguf_of
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop

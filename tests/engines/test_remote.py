@@ -15,7 +15,7 @@ import trustme
 
 from engines.contract.base import GenerateRequest, Usage
 from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.process.stream import Stream
 from engines.remote import RemoteEngine, RemoteOptions, _seconds
 from tests.support.servers.odd import Odd, OddServer
@@ -117,7 +117,7 @@ def test_a_cancel_closes_the_connection_to_the_server(upstream: RunningServer) -
 def test_a_failure_in_the_middle_of_an_answer_is_passed_on() -> None:
     with (
         served("fail_rate=1", "fail_after=3") as server,
-        pytest.raises(EngineError, match=r"the server failed: .*was told to fail this request"),
+        pytest.raises(EngineError, match=r"the server failed: .*was set to fail this request"),
     ):
         ask(server.url, question(10))
 

@@ -59,7 +59,7 @@ def test_an_engines_own_server_counts_gpus_as_the_engine_does(monkeypatch: pytes
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     monkeypatch.setattr("os.execve", become)
     monkeypatch.setattr("engines.models.fetch.fetch_and_show", lambda *given: None)
-    monkeypatch.setattr("engines.process.loading.own_server", lambda *given: launch)
+    monkeypatch.setattr("engines.process.engine_loading.own_server", lambda *given: launch)
     done = CliRunner().invoke(app, ["serve", "fake", "--own-server", "--port", "0"])
     assert done.exit_code == 0
     assert (variables.get("UNWANTED"), variables["WANTED"]) == (None, "2")

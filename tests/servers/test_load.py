@@ -200,7 +200,7 @@ def test_an_engine_that_fails_before_and_after_the_first_token() -> None:
         answer = server.ask(9)
         assert answer.status_code == 500
         assert answer.json()["error"] == {
-            "message": "the fake engine was told to fail this request.",
+            "message": "the fake engine was set to fail this request.",
             "type": "server_error",
             "param": None,
             "code": "engine_error",

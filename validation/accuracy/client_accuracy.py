@@ -44,7 +44,7 @@ REACHED = 0.9  # a tool that makes less than this share of the load has not made
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tool at one load. Errors in seconds, that of TPOT as a share of the true value."""
+    """A tool at one load. Errors in seconds, that of TPOT as a share of the true value."""
 
     tool: str
     version: str

@@ -51,7 +51,7 @@ STREAMS = {"rate": 312.0, "tokens": 100, "tpot": 0.1, "ttft": 0.2, "warm_up": 15
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Of the steady window; lags in seconds. `plan` is equal where the same arrivals were made."""
+    """The arrivals of the steady window; lags in seconds. `plan` is equal where the same arrivals were made."""
 
     rate: float
     processes: int

@@ -41,7 +41,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One successful request as the tool reports it; seconds."""
+    """A successful request as the tool reports it; seconds."""
 
     key: str
     ttft: float

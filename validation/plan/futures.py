@@ -32,7 +32,7 @@ TRUE_FUTURES = 10
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """One plan. `met` are shares of the true futures: with the replicas named, and with one fewer."""
+    """A plan and its check. `met` are shares of the true futures: with the replicas named, and with one fewer."""
 
     seed: int
     load: str

@@ -8,7 +8,6 @@ validation/results/plans.json, with its seed and command.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from enginebench.analysis.plan.requests import FIGURES, band, figures, pooled
 from enginebench.analysis.plan.simulation import poisson_arrivals, serve
 from enginebench.records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
-from validation.program import RESULTS
+from validation.program import write_simulation
 
 BAND_FUTURES = 40
 WARM_UP = 10.0  # seconds
@@ -143,12 +142,8 @@ def main() -> None:
     command = (
         f"python -m validation.plan.plans --runs {settings.runs} --seconds {settings.seconds:g} --seed {settings.seed}"
     )
-    document = {
-        "command": command,
-        "held_out": [asdict(system) for system in errors],
-        "bands": [asdict(cover) for cover in shares],
-    }
-    (RESULTS / "plans.json").write_text(json.dumps(document, indent=1) + "\n")
+    bands = [asdict(cover) for cover in shares]
+    write_simulation("plans.json", command, held_out=[asdict(system) for system in errors], bands=bands)
 
 
 if __name__ == "__main__":

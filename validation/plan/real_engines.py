@@ -48,7 +48,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {  # of other engines, their defaults
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """One load that the model had not seen, over all its stages: predicted over measured, less 1."""
+    """A load that the model had not seen, over all its stages: predicted over measured, less 1."""
 
     users: int
     requests: int
@@ -64,7 +64,7 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One engine. `refused` is the reason why there is no prediction."""
+    """The predictions for an engine. `refused` is the reason why there is no prediction."""
 
     engine: str
     options: tuple[str, ...]

@@ -245,14 +245,14 @@ def check(folder: Path, requests: int) -> tuple[int, int]:
     """Return how many percentiles were checked, and how many of them are not those of the values."""
     summary = json.loads((folder / "summary.json").read_text())
     stages = stages_of(requests)
-    wanted = {
+    shown = {
         (stage["index"], metric, p): round(percentile["value"] * SECOND)
         for stage in summary["stages"]
         for metric in ("ttft", "e2e", "icl")
         for p in ("p50", "p90", "p95", "p99")
         if (percentile := stage["metrics"][metric]["percentiles"][p])["value"] is not None
     }
-    smaller, no_larger = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
+    smaller, no_larger = dict.fromkeys(shown, 0), dict.fromkeys(shown, 0)
     totals: dict[tuple[int, str], int] = {}
     for drawn in slices(requests):
         for stage in stages:
@@ -266,15 +266,15 @@ def check(folder: Path, requests: int) -> tuple[int, int]:
             attempted = {"ttft": int(inside.sum()), "e2e": int(inside.sum()), "icl": int(well.sum()) * (TOKENS - 1)}
             for metric, number in attempted.items():
                 totals[stage.index, metric] = totals.get((stage.index, metric), 0) + number
-            for key, value in wanted.items():
+            for key, value in shown.items():
                 if key[0] == stage.index:
                     smaller[key] += int((values[key[1]] < value).sum())
                     no_larger[key] += int((values[key[1]] <= value).sum())
     wrong = 0
-    for key in wanted:
+    for key in shown:
         rank = math.ceil(round(float(key[2][1:]) / 100 * totals[key[:2]], 9))
         wrong += not smaller[key] < rank <= no_larger[key]
-    return len(wanted), wrong
+    return len(shown), wrong
 
 
 def measure(source: str, requests: int, folder: Path) -> Result:

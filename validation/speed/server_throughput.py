@@ -83,7 +83,7 @@ class Result:
 
 
 class Client:
-    """One keep-alive connection that sends the next request as soon as it has its answer."""
+    """A keep-alive connection that sends the next request as soon as it has its answer."""
 
     def __init__(self, port: int, request: bytes, scenario: Scenario, late: list[float]) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))

@@ -32,7 +32,7 @@ _ERROR = re.compile(rb'"error":\{.*?"type":"(\w+)"')
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One request, from `began` to `ended` (seconds, monotonic), as its client saw it."""
+    """A request, from `began` to `ended` (seconds, monotonic), as its client saw it."""
 
     kind: str
     endpoint: str
@@ -43,7 +43,7 @@ class Report:
 
 
 class Connection:
-    """One connection: requests one after another, and their responses."""
+    """A connection: requests one after another, and their responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -98,7 +98,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What one client needs: the port, its own random numbers, and where to send its report."""
+    """The inputs of a client: the port, its own random numbers, and where to send its report."""
 
     port: int
     chance: random.Random
@@ -149,7 +149,7 @@ async def reads_a_stream(visit: Visit) -> None:
 
 
 async def sends_three_requests(visit: Visit) -> None:
-    """Not streamed, several over one connection."""
+    """Send requests one after another over one connection, not streamed."""
     async with visit.connect() as line:
         for _ in range(3):
             endpoint = visit.endpoint()
@@ -187,7 +187,7 @@ async def reads_slowly(visit: Visit) -> None:
 
 
 async def stops_reading(visit: Visit) -> None:
-    """Stops reading a large answer, and leaves."""
+    """Stop reading a large answer, and disconnect."""
     async with visit.connect(receive_buffer=4_096) as line, visit.report("stops reading", "completions", line):
         prompt = visit.chance.randbytes(60_000).hex()
         line.send(visit.body("completions", LONG, stream=True, echo=True, prompt=prompt), PATHS["completions"])
@@ -207,7 +207,7 @@ async def disconnects_mid_stream(visit: Visit) -> None:
 
 
 async def half_closes(visit: Visit) -> None:
-    """Disconnects at any moment, and reads what was sent before, to know how far its request came."""
+    """Disconnect at any moment, and read what was sent before, to see how far the request came."""
     endpoint = visit.endpoint()
     async with visit.connect() as line, visit.report("half closes", endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=visit.chance.random() < 0.5), PATHS[endpoint])
@@ -219,7 +219,7 @@ async def half_closes(visit: Visit) -> None:
 
 
 async def sends_part_of_a_body(visit: Visit) -> None:
-    """Then disconnects."""
+    """Send the beginning of a body, then disconnect."""
     endpoint = visit.endpoint()
     async with visit.connect() as line, visit.report("part of a body", endpoint, line):
         line.send(b'{"messages": ', PATHS[endpoint], length=500)

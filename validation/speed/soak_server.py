@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from servers.app import create_app
 from servers.http.address import listen
 from servers.openai.prompts import ByteTokenizer

@@ -143,12 +143,12 @@ def measure(chosen: list[Body]) -> list[Result]:
         arrived = here.recv()
         reader.join()
     return [
-        Result(name, size, status, ended - began, _longest_gap(arrived, began - MARGIN, ended + MARGIN), peak)
+        Result(name, size, status, ended - began, longest_gap(arrived, began - MARGIN, ended + MARGIN), peak)
         for name, size, status, began, ended, peak in rows
     ]
 
 
-def _longest_gap(arrived: list[float], start: float, end: float) -> float:
+def longest_gap(arrived: list[float], start: float, end: float) -> float:
     inside = [at for at in arrived if start <= at <= end]
     return max(later - earlier for earlier, later in itertools.pairwise(inside))
 

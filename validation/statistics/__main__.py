@@ -6,13 +6,12 @@ Writes coverage, decisions, confirmed, gate, repeats and bias (.json) in validat
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
-from validation.program import RESULTS
+from validation.program import write_simulation
 from validation.statistics import bias, confirmed, coverage, decisions, gates, pooled_percentiles
 
 
@@ -26,15 +25,15 @@ def main() -> None:
     names = [name for name in coverage.SYSTEMS if settings.only in name]
     with ProcessPoolExecutor(settings.processes) as pool:
         cells: list[coverage.Cell] = []
-        for of_system in pool.map(partial(coverage.measure, runs=settings.runs, seed=settings.seed), names):
-            cells += of_system
-            print(line(of_system), flush=True)
+        for system_cells in pool.map(partial(coverage.measure, runs=settings.runs, seed=settings.seed), names):
+            cells += system_cells
+            print(line(system_cells), flush=True)
     print(coverage.table(cells))
     if settings.only:
         return
     with ProcessPoolExecutor(settings.processes) as pool:
         measured = pool.map(partial(confirmed.measure, runs=settings.runs, seed=settings.seed), confirmed.NAMES)
-        verdicts = [cell for of_system in measured for cell in of_system]
+        verdicts = [cell for system_verdicts in measured for cell in system_verdicts]
     print(confirmed.table(verdicts))
     shares = {
         "winners": decisions.winners(2 * settings.runs, settings.seed),
@@ -45,23 +44,21 @@ def main() -> None:
         print(title)
         for name, share in by_name.items():
             print(f"  {name:60s} {100 * share:5.1f} %")
-    found_gates = gates.measure(2 * settings.runs, settings.seed)
-    for gate in found_gates:
-        print(gate)
-    over_repeats = pooled_percentiles.measure(settings.runs, settings.seed)
-    for cell in over_repeats:
-        print(cell)
-    biases = [bias_cell for step in bias.STEPS for bias_cell in bias.measure(step, settings.runs // 20, settings.seed)]
-    for bias_cell in biases:
-        print(bias_cell)
+    gate_cells = gates.measure(2 * settings.runs, settings.seed)
+    repeat_cells = pooled_percentiles.measure(settings.runs, settings.seed)
+    bias_cells = [cell for step in bias.STEPS for cell in bias.measure(step, settings.runs // 20, settings.seed)]
+    print(*gate_cells, *repeat_cells, *bias_cells, sep="\n")
     command = f"python -m validation.statistics --runs {settings.runs} --seed {settings.seed}"
-    origin = {"command": command, "seed": settings.seed}
-    write("coverage.json", {**origin, "cells": [asdict(cell) for cell in cells]})
-    write("decisions.json", {**origin, "shares": shares})
-    write("confirmed.json", {**origin, "cells": [asdict(cell) for cell in verdicts]})
-    write("gate.json", {**origin, "gates": [asdict(cell) for cell in found_gates]})
-    write("repeats.json", {**origin, "cells": [asdict(cell) for cell in over_repeats]})
-    write("bias.json", {**origin, "answers": bias.LENGTHS, "stages": [asdict(cell) for cell in biases]})
+    results: dict[str, dict[str, Any]] = {
+        "coverage.json": {"cells": [asdict(cell) for cell in cells]},
+        "decisions.json": {"shares": shares},
+        "confirmed.json": {"cells": [asdict(cell) for cell in verdicts]},
+        "gate.json": {"gates": [asdict(cell) for cell in gate_cells]},
+        "repeats.json": {"cells": [asdict(cell) for cell in repeat_cells]},
+        "bias.json": {"answers": bias.LENGTHS, "stages": [asdict(cell) for cell in bias_cells]},
+    }
+    for name, content in results.items():
+        write_simulation(name, command, seed=settings.seed, **content)
 
 
 def line(cells: list[coverage.Cell]) -> str:
@@ -71,11 +68,6 @@ def line(cells: list[coverage.Cell]) -> str:
         covered = "n/a" if cell.coverage is None else f"{100 * cell.coverage:.1f}"
         texts.append(f"{cell.number} {covered}" + (f" ({100 * cell.shown:.0f} %)" if 0 < cell.shown < 0.9 else ""))
     return f"{cells[0].system}: {cells[0].requests} requests, ≈{cells[0].effective}: " + ", ".join(texts)
-
-
-def write(name: str, content: object) -> None:
-    (RESULTS / name).write_text(json.dumps(content, indent=1) + "\n")
-    print(RESULTS / name, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ validation/results/capacity.json, with its seed and command, and prints the tabl
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import numpy as np
 
 from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
-from validation.program import RESULTS
+from validation.program import write_simulation
 from validation.statistics.capacity_systems import SYSTEMS, System
 from validation.statistics.systems import Generator
 
@@ -31,8 +30,8 @@ SEED, SEARCHES = 20261127, 150
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """One search. `error` is that of the estimate, as a share; `reached` says after how many requests the bracket was
-    so precise."""
+    """The outcome of a search. `error` is that of the estimate, as a share; `reached` has the number of requests after
+    which the bracket was as precise as each of `PRECISIONS`."""
 
     right: bool  # no certificate contradicts the true capacity
     error: float
@@ -127,8 +126,7 @@ def main() -> None:
         for future in running:
             cells.append(future.result())
             print(table(cells).splitlines()[-1], file=sys.stderr, flush=True)
-    document = {"command": command, "systems": [asdict(cell) for cell in cells]}
-    (RESULTS / "capacity.json").write_text(json.dumps(document, indent=1) + "\n")
+    write_simulation("capacity.json", command, systems=[asdict(cell) for cell in cells])
     print(table(cells))
 
 

@@ -49,7 +49,7 @@ def hyperexponential(cv: float) -> Draw:
 
 
 def two_classes(rng: Generator, shape: tuple[int, ...]) -> Floats:
-    """One request in five takes six times as long as the others."""
+    """Draw service times of which one in five is six times as long as the others."""
     return np.where(rng.random(shape) < 0.2, 3.0, 0.5)
 
 

@@ -29,7 +29,7 @@ from validation.statistics.systems import Floats, Generator, Trace, batches, log
 System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
 SHARES = (0.5, 0.9, 0.99)  # of requests within a limit
-MIN_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not shown
+MIN_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is left out
 RATIOS = ("p50", "p95", "rate")  # of two engines, `REPEATS` runs each
 REPEATS = 5
 SHUFFLES = 100  # of the runs into pairs of engines
@@ -106,7 +106,7 @@ SYSTEMS: dict[str, System] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One number of one system: shares of simulations, and widths against 1.96 standard deviations of the number.
+    """A number of a system: shares of simulations, and widths against 1.96 standard deviations of the number.
     `unbounded` is the share of them all whose interval has no upper end; they are not in `width`."""
 
     system: str

@@ -57,7 +57,7 @@ class Scenario:
     version to judge. `some`: only every third metric has them, the others those of the baseline.
     `tail`: Student's t with three degrees of freedom instead of a normal distribution. `worse` is by how much `metrics`
     (all, where empty) are worse at `stages`. `clock`: every duration lies between 25 and 45 ms, and is rounded to a
-    clock of so many seconds."""
+    clock with this resolution in seconds."""
 
     shared: float
     own: float

@@ -25,8 +25,9 @@ GRID = tuple(product((3, 5, 8), (60, 400), (0.0, 0.05, 0.3), (0.0, 0.8)))
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Of `samples` of `runs` runs: the share that had an interval, the share of these that held, and their median ratio
-    of the upper end to the lower one. `spread` is that of the speed, `rho` the correlation of successive requests."""
+    """The intervals over `samples` samples of `runs` runs: `shown` is the share that had one, `coverage` the share of
+    these that held, and `ratio` the median of upper end ÷ lower end. `spread` is that of the speed, `rho` the
+    correlation of successive requests."""
 
     percentile: str
     runs: int

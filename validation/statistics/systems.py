@@ -21,7 +21,7 @@ Generator = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One run: requests scheduled in [0, seconds) in order, and the answers that ended in it."""
+    """A simulated run: requests scheduled in [0, seconds) in order, and the answers that ended in it."""
 
     seconds: float
     latency: Floats

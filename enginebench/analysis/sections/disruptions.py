@@ -35,14 +35,16 @@ def first_disruption(frame: Frame) -> tuple[str, Disruption] | None:
 
 
 def answer(engine: str, disruption: Disruption) -> BurstAnswer:
+    recovered = disruption.slo_recovered if disruption.judged else disruption.recovered
     return BurstAnswer(
         engine=engine,
         command=disruption.command,
         absorbed=disruption.absorbed,
         peak=disruption.peak,
-        recovered=disruption.slo_recovered if disruption.judged else disruption.recovered,
+        recovered=recovered,
         judged=disruption.judged,
         failed=disruption.failed,
+        within=disruption.periods[-1].within if recovered is None else None,
     )
 
 

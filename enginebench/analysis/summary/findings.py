@@ -185,7 +185,7 @@ def _unsteady(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
             before, after = change.series.write(change.before), change.series.write(change.after)
             series.append(f"{change.series.title} went from {before} to {after}")
         if series:
-            words = f"{in_words(series)} during the measurement: the numbers depend on how long the test ran"
+            words = f"{in_words(series)} while it was measured: a longer test would give other numbers"
             yield Evidence("warn", words, stage=view.key)
 
 

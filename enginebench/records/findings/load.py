@@ -24,7 +24,7 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"measuring began before {format_count(users)} of the users had an answer: the load was not yet full",
+            f"{format_count(users)} users had no answer yet when measuring began: the load was not full",
         )
     if unanswered := view.count("unanswered"):
         yield Evidence(
@@ -83,7 +83,9 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
         return
     # A single user, or evenly spaced arrivals, may repeat.
     if view.without(Missing.CYCLIC) and not view.is_open and view.load > 1:
-        yield Evidence("warn", "the users sent their requests in lock step: their latencies repeat in a fixed pattern")
+        yield Evidence(
+            "warn", "the users sent their requests in lock step: their latencies repeat, so that they have no intervals"
+        )
 
 
 def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:

@@ -54,7 +54,7 @@ def _late_event_loop(view: StageView) -> Iterator[Evidence]:
     evidence = f"the load generator's event loop was up to {format_seconds(lag.peak)} late to send or read"
     together = view.count("merged_first")
     if together >= READ_TOGETHER * max(1, view.ok):
-        severity, evidence = "warn", f"{evidence}: the TTFT of {together} of {view.ok} answers may be too long"
+        severity, evidence = "warn", f"{evidence}: the TTFT of {together} of {view.ok} answers may be overstated"
     yield Evidence(severity, evidence)
 
 
@@ -64,7 +64,7 @@ def _busy(view: StageView) -> Iterator[Evidence]:
         used = significant(cpu.mean)
         yield Evidence("warn", f"the load generator's busiest process used {used} cores, and can use one")
     if delay is not None and crowded(view):
-        words = f"the load generator was ready to run and waited for a CPU {format_share(delay.mean)} of the time"
+        words = f"the load generator had to wait for a CPU {format_share(delay.mean)} of the time"
         if view.cpu_holder is not None:
             name, cores = view.cpu_holder
             words += f"; the busiest other process was `{name}` ({significant(cores)} cores)"

@@ -44,7 +44,7 @@ def test_first_tokens_read_with_others_are_told_where_the_reader_was_late(tmp_pa
     assert (late.kind, late.severity) == ("load_generator_late", "warn")
     assert late.evidence == (
         "the load generator's event loop was up to 30.0 ms late to send or read: the TTFT of 3 of 140 answers may be "
-        "too long"
+        "overstated"
     )
 
 
@@ -212,7 +212,7 @@ def test_a_busy_machine_is_named_with_who_holds_it_and_what_helps(tmp_path: Path
     assert found["load_generator_late"].severity == "invalid"
     assert found["load_generator_late"].evidence == (
         "requests were sent 40.0 ms late at p99; median TTFT was 53.0 ms; the load generator's event loop was up to "
-        "30.0 ms late to send or read; the load generator was ready to run and waited for a CPU 99 % of the time; "
+        "30.0 ms late to send or read; the load generator had to wait for a CPU 99 % of the time; "
         "the busiest other process was `VLLM::EngineCor` (1.80 cores)"
     )
     assert "a core of its own" in found["load_generator_late"].remedy

@@ -109,7 +109,8 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     (view,) = summary.stages
     assert view.metrics["ttft"].percentile("p50").missing is Missing.CYCLIC
     (found,) = [finding for finding in summary.findings if finding.kind == "lock_step"]
-    assert found.evidence == "the users sent their requests in lock step: their latencies repeat in a fixed pattern"
+    words = "the users sent their requests in lock step: their latencies repeat, so that they have no intervals"
+    assert found.evidence == words
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     [
         pytest.param(
             {"unserved_users": 60},
-            "measuring began before 60 of the users had an answer: the load was not yet full",
+            "60 users had no answer yet when measuring began: the load was not full",
             id="the warm-up hit its bound",
         ),
         pytest.param(

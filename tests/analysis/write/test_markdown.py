@@ -31,7 +31,7 @@ SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤
 
 ![TTFT p95 by load](charts/ttft.svg)
 
-**Next:** Find the limit of mock between 8 and 16 users (about 4 min)
+**Next:** Find and confirm the limit of mock, between 8 and 16 users (about 4 min)
 
 ```sh
 enginebench run capacity http://127.0.0.1:8300 --slo ttft_p95=600ms,tpot_p95=60ms

@@ -127,7 +127,7 @@ def test_the_legend_has_what_the_document_uses() -> None:
         (
             NextStep("bracket", ("enginebench", "run"), 240.0, {"engine": "mock", "load": "8", "beyond": "16 users"}),
             "Next",
-            "Find the limit of mock between 8 and 16 users (about 4 min)",
+            "Find and confirm the limit of mock, between 8 and 16 users (about 4 min)",
         ),
         (
             NextStep("higher", ("x",), 47.0, {"engine": "a", "load": "8 users"}),

@@ -18,7 +18,7 @@ from enginebench.settings.schema import UserMistake, table
 from engines.bench.settings import variants_of
 from engines.contract import registry
 from engines.contract.base import EngineInfo
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.rust.programs import WORKSPACE
 from tests.support.engines.documented_engine import NAME, block, installed
 from tests.support.engines.small_model import small_model

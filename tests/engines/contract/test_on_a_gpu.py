@@ -14,7 +14,7 @@ from engines.contract.base import EngineInfo, EngineStats
 from engines.contract.registry import engine_class
 from engines.machine.devices import visible_gpus
 from engines.machine.memory import gpu_memory
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.rust.programs import PROGRAMS, find
 from tests.conftest import BackgroundLoop
 from tests.support.engines.small_model import small_model

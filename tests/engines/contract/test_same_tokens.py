@@ -11,7 +11,7 @@ from engines.contract.base import EngineInfo, Model
 from engines.contract.registry import engine_class
 from engines.models.fetch import fetch_model
 from engines.models.random_model import with_weights
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import Reference

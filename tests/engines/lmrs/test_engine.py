@@ -16,7 +16,7 @@ from engines.lmrs.alphabet import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.models.random_model import BEFORE_DATE
 from engines.process.child import ChildEngine
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.engines.lmrs_model import STAND_IN, VOCABULARY, write_program, write_stand_in

@@ -13,7 +13,7 @@ import uvloop
 
 from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable
 from engines.process.child import ChildEngine
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
 
@@ -129,7 +129,7 @@ def test_a_failing_request_fails_alone() -> None:
         await engine.start()
         stream = engine.generate(request())
         assert len(await anext(stream)) == 2
-        with pytest.raises(EngineError, match="told to fail"):
+        with pytest.raises(EngineError, match="set to fail"):
             await anext(stream)
         assert engine.state == "ready"
         await engine.stop()

@@ -13,8 +13,8 @@ import pytest
 from engines.contract.base import GenerateRequest, Launch
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import ENTRY_POINTS, EngineSpec
+from engines.process.engine_loading import load_engine
 from engines.process.environments import environment_of, modules_folder
-from engines.process.loading import load_engine
 
 ENGINE = """
 import asyncio, os, sys

@@ -21,8 +21,8 @@ from engines.libraries.sglang import SglangEngine
 from engines.libraries.tensorrt_llm import TensorRtLlmEngine
 from engines.models.progress import silent
 from engines.process import installed
+from engines.process.engine_loading import load_engine
 from engines.process.installed import Environment, InstalledEngine, Packages
-from engines.process.loading import load_engine
 from tests.support.engines.wheels import write_wheel
 
 ENGINE = """

@@ -14,7 +14,7 @@ from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
 from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
-from engines.process.loading import check_before_download, load_engine
+from engines.process.engine_loading import check_before_download, load_engine
 from engines.process.memory_check import size_of, size_of_preset
 
 GB = 1_000_000_000

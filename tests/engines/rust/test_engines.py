@@ -16,7 +16,7 @@ from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineCrashed
 from engines.contract.registry import engine_class
 from engines.process.child import ChildEngine
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop

@@ -17,8 +17,8 @@ from engines.process.child import ChildEngine
 from servers.app import create_app
 from servers.gpu.collector import GpuCollector
 from servers.gpu.nvml import NvmlDriver
-from servers.metrics import registry_of
 from servers.openai.prompts import ByteTokenizer
+from servers.prometheus_metrics import registry_of
 from servers.settings import ServerSettings
 
 Answers = dict[str, Callable[..., Any]]

@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from servers.http import connection as connections
+from servers.http.api_errors import OUTCOMES
 from servers.http.connection import MAX_HEAD, MAX_PIPELINED, Connection
-from servers.http.errors import OUTCOMES
 from tests.support.servers.served import CHAT, RunningServer, body, served, until
 
 MIB = 1024 * 1024

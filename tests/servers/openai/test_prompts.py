@@ -13,7 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
-from servers.http.errors import ApiError
+from servers.http.api_errors import ApiError
 from servers.openai.prompts import ByteTokenizer, ModelTokenizer, load_tokenizer
 
 pytestmark = pytest.mark.xdist_group("torch")

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest, Model
 from engines.process.child import ChildEngine
-from engines.process.loading import load_engine
+from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.engines.tiny_models import VOCABULARY

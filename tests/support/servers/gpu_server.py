@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from engines.contract.base import EngineInfo, EngineStats
 from servers.gpu.collector import GpuCollector
 from servers.gpu.nvml import NvmlDriver
-from servers.metrics import Metrics, Snapshot, registry_of
+from servers.prometheus_metrics import Metrics, Snapshot, registry_of
 
 GPU_ENGINE = "on-a-gpu"
 WATTS = 512.0

@@ -67,7 +67,7 @@ def own_server(name: str, model: Model, options: Mapping[str, str], host: str, p
     """Return how to start the server that the engine's library brings. Raises as `load_engine` does."""
     kind, checked = engine_class(name), check_options(name, options)
     if kind.own_server is Engine.own_server:
-        bring = [other for other in names() if engine_class(other).own_server is not Engine.own_server]
+        bring = [engine for engine in names() if engine_class(engine).own_server is not Engine.own_server]
         raise UserMistake(f"{name} has no server of its own that can be started here; these do: {', '.join(bring)}.")
     check_memory(name, checked, size_of(model), visible_gpus())
     launch = kind(model, checked.parsed).own_server(host, port)

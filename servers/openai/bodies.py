@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from servers.http.errors import bad_request
+from servers.http.api_errors import bad_request
 from servers.openai.decoding import decoded, decoded_array, refuse_too_many_values, too_long
 
 # Fields that are accepted at a value that means "not used", or null, and refused at any other.
@@ -96,7 +96,7 @@ class TextPart(Struct, forbid_unknown_fields=True, gc=False):
 class Message(UnusedInMessages, kw_only=True):
     role: Literal["system", "developer", "user", "assistant"]
     content: Raw | UnsetType = UNSET  # text, an array of text parts, or null
-    name: str | None = None  # accepted, but not shown to the model
+    name: str | None = None  # accepted, but the model does not see it
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
@@ -154,7 +154,7 @@ class CompletionRequest(GenerationBody, kw_only=True):
 
 
 class TokenizeRequest(Body, kw_only=True):
-    """As in vLLM: either `prompt` or `messages`."""
+    """A request to `/tokenize`, as vLLM has it: either `prompt` or `messages`."""
 
     prompt: str | None = None
     messages: Raw | UnsetType = UNSET
@@ -172,7 +172,7 @@ def read(content: bytes, shape: type[B], context_length: int) -> B:
 
 
 def read_messages(raw: Raw) -> list[dict[str, str]]:
-    """Role and text of each message, as chat templates expect them. Raises `ApiError`."""
+    """Return role and text of each message, as chat templates expect them. Raises `ApiError`."""
     messages = decoded_array(bytes(raw), Message, "messages")
     if not messages:
         raise bad_request("`messages` needs at least 1 message.", "messages")
@@ -239,7 +239,7 @@ def _refuse_if_used(raw: Raw | UnsetType, accepted: tuple[Any, ...], where: str)
     raise bad_request(f"`{where}` is not supported here with this value; leave it out.", where)
 
 
-def _same_type(value: object, other: object) -> bool:
-    """JSON has one type of number; true is none."""
-    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (value, other))
-    return numbers or type(value) is type(other)
+def _same_type(value: object, choice: object) -> bool:
+    """Compare JSON's types, which have one type of number; `true` is not a number."""
+    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (value, choice))
+    return numbers or type(value) is type(choice)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from servers.http.errors import ApiError
+from servers.http.api_errors import ApiError
+from servers.openai.bodies import ChatRequest, CompletionRequest, read, read_messages, read_prompt
 from servers.openai.decoding import decoded_array
-from servers.openai.requests import ChatRequest, CompletionRequest, read, read_messages, read_prompt
 from validation.speed.worst_bodies import FOUR, bodies, measure
 
 CONTEXT = 1000

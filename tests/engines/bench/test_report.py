@@ -10,7 +10,7 @@ import pytest
 from enginebench.analysis.answer import BenchAnswer, NoAnswer
 from enginebench.analysis.document import Table, Word
 from enginebench.records.view import Missing
-from engines.bench.document import answer, bench_document, frame, series_of
+from engines.bench.report import answer, bench_document, frame, series_of
 from engines.bench.result import (
     BANDWIDTH,
     EVERYTHING,

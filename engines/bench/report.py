@@ -169,7 +169,7 @@ def answer(series: Sequence[Series]) -> BenchAnswer | NoAnswer:
     if len(decodes) == 1:
         return alone
     runs = [[value for value in item.values() if value is not None] for item in decodes]
-    tests = [ratio_test(others, runs[0], len(runs[0]) == len(others)) for others in runs[1:]]
+    tests = [ratio_test(slower, runs[0], len(runs[0]) == len(slower)) for slower in runs[1:]]
     (ratio, _), p = tests[0], holm([p for _, p in tests])[0]
     significant = None if p is None or ratio.value is None else p <= SIGNIFICANCE and ratio.value >= MARGIN
     return replace(alone, next=decodes[1].engine, ratio=ratio, significant=significant)
