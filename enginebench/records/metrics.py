@@ -30,7 +30,7 @@ Better = Literal["higher", "lower"]
 Population = Literal["attempted", "answered", "sent", "chunks"]
 """Whose values a percentile is made of. `attempted`: a failed request counts as +∞, a cut-off one as censored.
 `answered`: only requests that ended `ok`. `sent`: every request that was sent, however it ended. `chunks`: the gaps of
-all answers pooled, so that long answers weigh more."""
+all answers that ended `ok`, pooled, so that long answers weigh more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Metric:
 class Quantity:
     """A value of a whole stage, over its steady window. The formula is in words; where it is a mean over the answered
     requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py;
-    those that are shown during the run, also by loadtests/harness/live/view.py.
+    those that are shown during the run, also by loadtests/harness/live/live_view.py.
 
     `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
     the difference is compared, and of other quantities the ratio.
