@@ -10,7 +10,7 @@ UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.demo-installed
 TORCH_INDEX := https://download.pytorch.org/whl/cpu/
-WORKERS ?= 6
+WORKERS ?= 5
 # Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
 # if it fails again.
 AGAIN := -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3
@@ -78,7 +78,7 @@ test: system ## the whole test suite
 	@ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
 	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --cache-clear -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and not alone"; beside=$$?; \
 	wait; \
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests); alone=$$?; \
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests); alone=$$?; \
 	case $$beside$$alone in \
 		00) ;; \
 		01|10|11) echo "Once more, one at a time: what failed beside other tests."; \

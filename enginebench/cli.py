@@ -67,14 +67,15 @@ class LazyCommands(TyperGroup):
             raise UserMistake(f"no command called `{args[0]}`; {choose_from(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         """Print Typer's own complaints like ours."""
+        standalone = options.get("standalone_mode", True)
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(*args, **options | {"standalone_mode": False})
         except TyperException as error:
             _say(_usage_mistake(error))
             code = error.exit_code
-        if not standalone_mode:
+        if not standalone:
             return code
         sys.exit(code)
 

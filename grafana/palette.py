@@ -1,9 +1,8 @@
 """Colours: an engine, a GPU or a run has the same colour on every panel, and percentiles differ by their dashes.
 
-Grafana's automatic colours belong to series, so p50 and p99 of one engine differ, and the third engine changes its
-colour when the second is deselected. Here the start of a series' name decides. The patterns are disjoint, and one of
-them matches every name; engines that people compare fall into different ones. All colours are legible on Grafana's
-light and dark backgrounds.
+Grafana's automatic colours belong to series, so p50 and p99 of one engine differ. Engines that are known have a colour
+of their own here; other labels of runs get the one that Grafana derives from their name. All colours are legible on
+Grafana's light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ TRANSPARENT = "transparent"
 ATTAINED = ((None, RED), (0.95, ORANGE), (0.99, GREEN))
 FEW_FAIL = ((None, GREEN), (0.001, ORANGE), (0.01, RED))
 
-BY_ENGINE: Mapping[str, str] = {
-    r"/^[v-z]/i": BLUE,  # vllm
-    r"/^[ac]/i": ORANGE,  # candle
-    r"/^[bd]/i": "#b8405e",  # burn
-    r"/^m/i": "#2a9d8f",  # mistralrs
-    r"/^t(?![eg])/i": "#8f6bd9",  # transformers
-    r"/^te/i": "#6a994e",  # tensorrt-llm
-    r"/^tg/i": "#c08a00",  # tgi
-    r"/^[q-s]/i": "#d0579f",  # sglang
-    r"/^(k|l(?!m))/i": "#a0713c",  # llamacpp
-    r"/^lm/i": "#4c7d9c",  # lmrs
-    r"/^[e-j]/i": "#6d7fe0",  # fake
-    r"/^([n-pu]|[^a-z])/i": "#7f8a99",  # any other name
+ENGINES = {
+    "vllm": BLUE,
+    "candle": ORANGE,
+    "burn": "#b8405e",
+    "mistralrs": "#2a9d8f",
+    "transformers": "#8f6bd9",
+    "tensorrt-llm": "#6a994e",
+    "tgi": "#c08a00",
+    "sglang": "#d0579f",
+    "llamacpp": "#a0713c",
+    "lmrs": "#4c7d9c",
+    "fake": "#6d7fe0",
 }
+BY_ENGINE: Mapping[str, str] = {f"/^{engine}( |$)/": colour for engine, colour in ENGINES.items()}
 BY_GPU: Mapping[str, str] = {
     f"/GPU {digit}\\b/": colour
     for digit, colour in enumerate(

@@ -7,10 +7,10 @@ empty. Red belongs to values that are wrong, never to lines that show a limit: t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from grafana.palette import BLUE, BY_ENGINE, DASHED, DASHES, DOTTED, GREEN, GREY, TRANSPARENT, fixed, line_style
+from grafana.load_promql import LAST_EDGE, TAIL_FAILED
+from grafana.palette import BLUE, BY_ENGINE, DASHED, DASHES, DOTTED, GREEN, GREY, RED, TRANSPARENT, fixed, line_style
 from grafana.promql import Query
 
 Panel = dict[str, Any]
@@ -18,6 +18,7 @@ Steps = Sequence[tuple[float | None, str]]  # from this value on, this colour; t
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TOKENS_PER_SECOND = "suffix: tok/s"
 NO_DATA = "no requests yet"
+INSTANT = {"instant": True, "range": False}
 ABSENT = "–"  # where a sentence at the top of the page says why
 
 
@@ -28,53 +29,38 @@ def tile(
     query: Query,
     steps: Steps = ((None, BLUE),),
     *,
-    width: int = 4,
     empty: str = NO_DATA,
     texts: Mapping[str, str] | None = None,
     beyond: str | None = None,
+    named: bool = False,
 ) -> Panel:
-    """One big number per engine, with its recent past behind it.
+    """One big number per engine, at the end of the time range: an older one would outlive what it says.
 
-    `texts` names values: `{"0": "not ready"}`; `beyond` names those from the last step on.
+    `texts` names values: `{"0": "not ready"}`; `beyond` names those from the last step on; `named` shows the legend.
     """
-    panel = _panel("stat", title, description, unit, [_target(query)], steps, empty, width=width, height=4)
-    panel["fieldConfig"]["defaults"] |= {"color": {"mode": "thresholds"}, "min": 0}
+    panel = _panel("stat", title, description, unit, [_target(query) | INSTANT], steps, empty, width=6, height=3)
+    absent = {"match": "null", "result": {"text": empty, "color": GREY}}
+    mappings: list[dict[str, Any]] = [{"type": "special", "options": absent}]
     if texts:
-        values = {value: {"text": text} for value, text in texts.items()}
-        panel["fieldConfig"]["defaults"]["mappings"] = [{"type": "value", "options": values}]
+        mappings.append({"type": "value", "options": {value: {"text": text} for value, text in texts.items()}})
     if beyond is not None:
-        named = {"from": steps[-1][0], "to": None, "result": {"text": beyond}}
-        panel["fieldConfig"]["defaults"]["mappings"] = [{"type": "range", "options": named}]
-    panel["options"] = {
-        "colorMode": "value",
-        "graphMode": "none" if texts or query.instant else "area",
-        "justifyMode": "auto",
-        "orientation": "auto",
-        "percentChangeColorMode": "standard",
-        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-        "showPercentChange": False,
-        "textMode": "auto",
-        "wideLayout": True,
-    }
+        mappings.append(_beyond(beyond, steps[-1][0]))
+    panel["fieldConfig"]["defaults"] |= {"color": {"mode": "thresholds"}, "min": 0, "mappings": mappings}
+    panel["options"] = {"graphMode": "none", "textMode": "value_and_name" if named else "auto"}
     return panel
 
 
-def sentence(title: str, description: str, queries: Sequence[Query], *, empty: str) -> Panel:
-    """A line of text across the page: the legend of the query that is answered, or `empty`."""
-    instant = [_target(replace(query, instant=True), ref) for ref, query in zip("ABCDEFGH", queries, strict=False)]
-    panel = _panel("stat", title, description, "short", instant, [(None, BLUE)], empty, width=24, height=3)
-    panel["options"] = {
-        "colorMode": "none",
-        "graphMode": "none",
-        "justifyMode": "auto",
-        "orientation": "horizontal",
-        "percentChangeColorMode": "standard",
-        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-        "showPercentChange": False,
-        "text": {"titleSize": 18},
-        "textMode": "name",
-        "wideLayout": True,
-    }
+def sentence(title: str, description: str, queries: Sequence[Query], *, otherwise: str) -> Panel:
+    """A line of text across the page: the legend of the query that is answered, or `otherwise`.
+
+    That is a query too: Grafana hides the text of an empty panel where names are shown in place of values.
+    """
+    answered = " or ".join(f"({query.expr})" for query in queries)
+    queries = [*queries, Query(f"vector(1) unless on () ({answered})", otherwise)]
+    instant = [_target(query, ref) | INSTANT for ref, query in zip("ABCDEFGH", queries, strict=False)]
+    panel = _panel("stat", title, description, "short", instant, [(None, BLUE)], otherwise, width=24, height=3)
+    panel["options"] = {"colorMode": "none", "graphMode": "none", "orientation": "horizontal", "textMode": "name"}
+    panel["options"]["text"] = {"titleSize": 18}
     return panel
 
 
@@ -100,13 +86,7 @@ def lines(
     """
     targets = [_target(query, ref_id) for ref_id, query in zip("ABCDEFGH", queries, strict=False)]
     panel = _panel("timeseries", title, description, unit, targets, steps, empty)
-    custom: dict[str, Any] = {
-        "fillOpacity": 60 if stacked else 0,
-        "lineInterpolation": "linear",
-        "lineWidth": 0 if stacked else 2,
-        "showPoints": "auto",
-        "spanNulls": False,
-    }
+    custom: dict[str, Any] = {"fillOpacity": 60 if stacked else 0, "lineWidth": 0 if stacked else 2}
     if stacked:
         custom["stacking"] = {"mode": "normal", "group": "A"}
     if len(steps) > 1:
@@ -118,7 +98,7 @@ def lines(
     panel["fieldConfig"]["overrides"] = _overrides([query.legend for query in queries], palette, colours or {}, styles)
     panel["options"] = {
         # Names side by side: a table under a panel shows three of its rows. Values are in the tooltip and the tiles.
-        "legend": {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True},
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     return panel
@@ -130,36 +110,20 @@ def spread(title: str, description: str, query: Query) -> Panel:
     panel = _panel(
         "heatmap", title, description, unit, [_target(query) | {"format": "heatmap"}], [(None, GREEN)], NO_DATA
     )
-    panel["fieldConfig"]["defaults"]["custom"] = {}
     panel["options"] = {
         "calculate": False,
-        "cellGap": 1,
         "cellValues": {"unit": unit},
-        "color": {
-            "exponent": 0.5,
-            "fill": "dark-blue",
-            "mode": "scheme",
-            "reverse": False,
-            "scale": "exponential",
-            "scheme": "Blues",
-            "steps": 64,
-        },
-        "exemplars": {"color": "rgba(255,0,255,0.7)"},
-        "filterValues": {"le": 1e-9},
-        "legend": {"show": True},
-        "selectionMode": "x",
-        "showValue": "auto",
-        "tooltip": {"mode": "single", "yHistogram": True},
-        "yAxis": {"axisPlacement": "left", "unit": "s"},
+        "color": {"mode": "scheme", "scheme": "Blues"},
+        "yAxis": {"unit": "s"},
     }
     return panel
 
 
 def labels_table(
-    title: str, description: str, query: Query, columns: Mapping[str, str], *, width: int = 12, empty: str = NO_DATA
+    title: str, description: str, query: Query, columns: Mapping[str, str], *, empty: str = NO_DATA
 ) -> Panel:
     """The labels of a series as rows; `columns` maps each label to its heading, in order."""
-    return _table(title, description, "short", [query], columns, width=width, empty=empty)
+    return _table(title, description, [query], columns, empty)
 
 
 def values_table(
@@ -171,13 +135,15 @@ def values_table(
     empty: str = NO_DATA,
 ) -> Panel:
     """A row for each combination of `labels`, which map to headings, and a column for each query and its unit, by its
-    heading. Rows are in the order of the first query."""
+    heading. Rows are in the order of the first query. Seconds are of a p99, which may fall among failures."""
     columns = {**labels, **{f"Value #{ref}": heading for ref, heading in zip("ABCDEFGH", queries, strict=False)}}
-    panel = _table(
-        title, description, "short", [query for query, _ in queries.values()], columns, width=24, empty=empty
-    )
+    panel = _table(title, description, [query for query, _ in queries.values()], columns, empty, width=24)
+    failed = {"id": "mappings", "value": [_beyond(TAIL_FAILED, LAST_EDGE)]}
     panel["fieldConfig"]["overrides"] = [
-        {"matcher": {"id": "byName", "options": heading}, "properties": [{"id": "unit", "value": unit}]}
+        {
+            "matcher": {"id": "byName", "options": heading},
+            "properties": [{"id": "unit", "value": unit}, *([failed] if unit == "s" else [])],
+        }
         for heading, (_, unit) in queries.items()
     ]
     panel["options"]["sortBy"] = [{"displayName": next(iter(queries)), "desc": False}]
@@ -186,32 +152,19 @@ def values_table(
 
 
 def _table(
-    title: str,
-    description: str,
-    unit: str,
-    queries: Sequence[Query],
-    columns: Mapping[str, str],
-    *,
-    width: int,
-    empty: str,
+    title: str, description: str, queries: Sequence[Query], columns: Mapping[str, str], empty: str, width: int = 8
 ) -> Panel:
-    """Of instant queries. `columns` maps each field to its heading, in order."""
-    as_table = {"format": "table", "instant": True, "range": False}
-    targets = [_target(query, ref_id) | as_table for ref_id, query in zip("ABCDEFGH", queries, strict=False)]
-    panel = _panel("table", title, description, unit, targets, [(None, TRANSPARENT)], empty, width=width)
-    panel["fieldConfig"]["defaults"]["custom"] = {"align": "auto", "inspect": False}
-    panel["options"] = {
-        "cellHeight": "sm",
-        "footer": {"countRows": False, "reducer": [], "show": False},
-        "frameIndex": 0,
-        "showHeader": True,
-        "showTypeIcons": False,
-    }
+    """`columns` maps each field to its heading, in order."""
+    targets = [
+        _target(query, ref_id) | INSTANT | {"format": "table"}
+        for ref_id, query in zip("ABCDEFGH", queries, strict=False)
+    ]
+    panel = _panel("table", title, description, "short", targets, [(None, TRANSPARENT)], empty, width=width)
+    panel["options"] = {"cellHeight": "sm"}
     chosen = {
         "includeByName": dict.fromkeys(columns, True),
         "indexByName": {field: index for index, field in enumerate(columns)},
         "renameByName": dict(columns),
-        "excludeByName": {},
     }
     panel["transformations"] = [{"id": "organize", "options": chosen}]
     return panel
@@ -237,9 +190,7 @@ def _panel(
         "datasource": SOURCE,
         "fieldConfig": {"defaults": {"noValue": empty, "thresholds": thresholds, "unit": unit}, "overrides": []},
         "gridPos": {"w": width, "h": height},
-        "repeatDirection": "h",
         "targets": targets,
-        "transparent": False,
     }
 
 
@@ -264,4 +215,9 @@ def _overrides(
 
 def _target(query: Query, ref_id: str = "A") -> dict[str, Any]:
     shown = {"expr": query.expr, "legendFormat": query.legend, "refId": ref_id}
-    return {"datasource": SOURCE, "instant": query.instant, "range": not query.instant, **shown}
+    return {"datasource": SOURCE, "instant": False, "range": True, **shown}
+
+
+def _beyond(text: str, limit: float | None) -> dict[str, Any]:
+    """Text in place of values from `limit` on, infinite ones too, for which Grafana's units have odd words."""
+    return {"type": "range", "options": {"from": limit, "to": None, "result": {"text": text, "color": RED}}}

@@ -22,46 +22,50 @@ OUTPUT_TOKENS = "enginebench_generation_tokens_total"
 
 CHOSEN = 'engine=~"$engine",instance=~"$instance"'  # on the servers' own metrics
 ON_INSTANCE = 'instance=~"$instance"'  # on process and GPU metrics, which carry no engine
-WINDOW = "[$__rate_interval]"
+SERVER_FAILED = 'outcome=~"rejected|timeout|engine_error|unavailable"'
+WINDOW = "[$__rate_interval]"  # of lines: the last moments before each point
+STAGE = "[${stage_seconds}s] offset ${stage_ago}s"  # of tiles: see variables.STAGE
 PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression and the legend of its series. `instant`: only its value at the end of the time range."""
+    """One PromQL expression and the legend of its series."""
 
     expr: str
     legend: str = "{{engine}}"
-    instant: bool = False
 
 
-def rate(counter: str, by: str = "engine", where: str = "", chosen: str = CHOSEN) -> str:
-    """Per second, summed by a label; `by=""` sums everything that is chosen."""
+def rate(counter: str, by: str = "engine", where: str = "", chosen: str = CHOSEN, window: str = WINDOW) -> str:
+    """Return the rate per second, summed by a label; `by=""` sums everything that is chosen."""
     grouped = f"sum by ({by})" if by else "sum"
     selector = f"{chosen},{where}" if where else chosen
-    return f"{grouped} (rate({counter}{{{selector}}}{WINDOW}))"
+    return f"{grouped} (rate({counter}{{{selector}}}{window}))"
 
 
-def gauge(name: str, of: str = "sum") -> str:
-    return f"{of} by (engine) ({name}{{{CHOSEN}}})"
+def gauge(name: str, operator: str = "sum") -> str:
+    return f"{operator} by (engine) ({name}{{{CHOSEN}}})"
 
 
-def quantile(q: float, histogram: str) -> str:
-    return f"histogram_quantile({q}, {rate(histogram + '_bucket', by='engine, le')})"
+def quantile(q: float, histogram: str, chosen: str = CHOSEN, window: str = WINDOW) -> str:
+    return f"histogram_quantile({q}, {rate(histogram + '_bucket', 'engine, le', '', chosen, window)})"
 
 
 def percentiles(histogram: str) -> list[Query]:
     return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in PERCENTILES]
 
 
-def mean(histogram: str, by: str = "engine") -> str:
-    return f"{rate(histogram + '_sum', by)} / {rate(histogram + '_count', by)}"
+def mean(histogram: str, by: str = "engine", chosen: str = CHOSEN) -> str:
+    return f"{rate(histogram + '_sum', by, '', chosen)} / {rate(histogram + '_count', by, '', chosen)}"
 
 
 def attainment(histogram: str, threshold: str) -> str:
-    """Share of all requests, failed ones included, that stayed under a threshold, an edge of the histogram's buckets.
+    """Return the share of requests that stayed under a threshold, an edge of the histogram's buckets, in the stage.
 
-    A request counts as attempted only when it ends, after its first token, so the ratio is capped at 1.
+    Failures count as missed. The others are counted by the histogram itself: a request ends after its first token, so
+    that finished requests lag behind first tokens.
     """
-    within = rate(f"{histogram}_bucket", where=f'le="{threshold}"')
-    return f"clamp_max({within} / {rate(REQUESTS)}, 1)"
+    within = rate(f"{histogram}_bucket", where=f'le="{threshold}"', window=STAGE)
+    observed = rate(f"{histogram}_count", window=STAGE)
+    failed = rate(REQUESTS, where=SERVER_FAILED, window=STAGE)
+    return f"{within} / ({observed} + ({failed} or 0 * {observed}))"

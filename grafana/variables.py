@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.load_promql import LAST_MONTH, RUN_START
+from grafana.load_promql import LAST_MONTH, RUN_START, STAGE_END, STAGE_START, last_stage, select
 from grafana.panels import SOURCE
 from grafana.promql import E2E, TTFT
 
 Variable = dict[str, Any]
 
-ANY_INFO = '__name__=~"enginebench_(build|load_run)_info"'  # of servers, and of load tests
 AS_ANSWERED, ASCENDING, NUMERICAL = 0, 1, 3  # Grafana's orders of a variable's values
 WHEN_TIME_RANGE_CHANGES, HIDDEN = 2, 2
 RUN_ID = '/run="([^"]+)"/'
+VALUE = r"/\} (-?\d+) /"
 QUERY_KINDS = {"label_values": 1, "query_result": 3}  # of Grafana's editor
+TWO_SCRAPES = 10  # seconds; over less there is no rate
 
 
 def _threshold(name: str, label: str, description: str, histogram: str, at_first: str) -> Variable:
@@ -53,9 +54,7 @@ def _queried(name: str, label: str, description: str, query: str, **more: Any) -
 
 
 def _variable(kind: str, name: str, label: str, **more: Any) -> Variable:
-    always = {"auto": False, "auto_count": 30, "auto_min": "10s", "skipUrlSync": False}
-    chosen = {"allowCustomValue": True, "includeAll": False, "multi": False}
-    return {"type": kind, "name": name, "label": label, **always, **chosen, **more}
+    return {"type": kind, "name": name, "label": label, **more}
 
 
 def _run(name: str, label: str, description: str, in_order: str, **more: Any) -> Variable:
@@ -64,13 +63,18 @@ def _run(name: str, label: str, description: str, in_order: str, **more: Any) ->
     return _queried(name, label, description, query, regex=RUN_ID, sort=AS_ANSWERED, **more)
 
 
+def _number(name: str, description: str, expr: str) -> Variable:
+    """A whole number that queries or links use. It follows from the choices, so that an address does not carry it."""
+    query = f"query_result({expr})"
+    return _queried(name, name, description, query, regex=VALUE, hide=HIDDEN, skipUrlSync=True)
+
+
 def _shift(side: str) -> Variable:
     """The offset in seconds with which a run of Compare begins at the left edge of the page. Never 0, which is no
     offset to Prometheus, and never nothing."""
     start = f'max(last_over_time({RUN_START}{{run="$run_{side}"}}{LAST_MONTH}))'
-    query = f"query_result(round(time() - $__range_s - {start}) != 0 or vector(1))"
     about = f"Seconds from the start of run {side.upper()} to the left edge of the page."
-    return _queried(f"shift_{side}", f"Shift of {side.upper()}", about, query, regex=r"/\} (-?\d+) /", hide=HIDDEN)
+    return _number(f"shift_{side}", about, f"round(time() - $__range_s - {start}) != 0 or vector(1)")
 
 
 STARTED = f"max by (run) (last_over_time({RUN_START}{LAST_MONTH}))"
@@ -78,15 +82,13 @@ LATEST = "latest"  # in place of a run's id
 RUNNING_FIRST = f"1e3 * max by (run) ({RUN_START}) or {STARTED}"
 CHOSEN = f'max by (run) (last_over_time({RUN_START}{{run=~"$run"}}{LAST_MONTH}))'
 NEWEST_LAST = f"{STARTED} unless topk(1, {STARTED}) or 0 * topk(1, {STARTED})"
+START, END = f"max({last_stage(STAGE_START)})", f"max({last_stage(STAGE_END)})"
+SEEN = f"on () {END} > time() - $__range_s"
 
 DATA_SOURCE = _variable("datasource", "datasource", "Data source", query="prometheus")
-ENGINE = _several("engine", "Engine", "Engines to show.", f"label_values({{{ANY_INFO}}}, engine)")
-MODEL = _several("model", "Model", "Models to show.", f'label_values({{{ANY_INFO},engine=~"$engine"}}, model)')
+ENGINE = _several("engine", "Engine", "Engines to show.", "label_values(enginebench_build_info, engine)")
 SERVER = _several(
-    "instance",
-    "Server",
-    "Servers (host and port) to show.",
-    'label_values(enginebench_build_info{engine=~"$engine"}, instance)',
+    "instance", "Server", "Servers (host and port) to show.", "label_values(enginebench_build_info, instance)"
 )
 GPU_HOST = _several(
     "instance",
@@ -111,12 +113,33 @@ RUN = (
         f"query_result({CHOSEN} or topk(1, {RUNNING_FIRST}) unless on () {CHOSEN})",
         regex=RUN_ID,
         hide=HIDDEN,
+        skipUrlSync=True,
+    ),
+    _number(
+        "run_from",
+        "Start of the run, in milliseconds: for the link that sets the time range.",
+        f"round(1e3 * min(last_over_time({select(RUN_START)}{LAST_MONTH})))",
+    ),
+    _number("run_to", "End of the run's last stage, so far, in milliseconds.", f"round(1e3 * {END})"),
+)
+# What tiles are about where servers are measured: the last stage of the run if it is within the page's time range, and
+# else the whole range.
+STAGE = (
+    _number(
+        "stage_seconds",
+        "Duration of what tiles are about: the last stage of the run, or the time range if the run is not in it.",
+        f"round(clamp_min({END} - {START}, {TWO_SCRAPES})) and {SEEN} or vector($__range_s)",
+    ),
+    _number(
+        "stage_ago",
+        "Seconds from its end to the end of the time range.",
+        f"(round(time() - {END}) and {SEEN}) != 0 or vector(1)",
     ),
 )
 RUN_A = _run("run_a", "Run A", "The run that B is compared with: at first the last but one.", NEWEST_LAST)
 RUN_B = _run("run_b", "Run B", "The run that is judged: at first the last one.", STARTED)
 SHIFTS = (_shift("a"), _shift("b"))
-SERVED = (DATA_SOURCE, ENGINE, MODEL, SERVER, *RUN)
+SERVED = (DATA_SOURCE, ENGINE, SERVER, *RUN, *STAGE)
 TTFT_OBJECTIVE = _threshold("slo_ttft", "TTFT within (s)", "Objective for the time to first token.", TTFT, "1.0")
 E2E_OBJECTIVE = _threshold("slo_e2e", "E2E within (s)", "Objective for the whole request.", E2E, "10.0")
 PRICE = _variable(

@@ -35,7 +35,7 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSetti
     The engine is loaded in the app's lifespan; see `app.state.lifecycle`.
     """
     lifecycle = Lifecycle(engine, tokenizer, settings)
-    metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
+    metrics = Metrics(engine.name, lambda: _snapshot(lifecycle), for_a_run=settings.listener is not None)
     gpus = GpuCollector(used=lambda: engine.gpus)
 
     @asynccontextmanager

@@ -90,11 +90,12 @@ class Snapshot:
 
 
 class Metrics(Collector):
-    """The server's metrics. `snapshot` is called at each scrape."""
+    """The server's metrics. `snapshot` is called at each scrape. A server `for_a_run` ends with that run: no alert."""
 
-    def __init__(self, engine: str, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, engine: str, snapshot: Callable[[], Snapshot], for_a_run: bool = False) -> None:
         self._engine = engine
         self._snapshot = snapshot
+        self._started_by = "run" if for_a_run else "serve"
         self._all: list[Histogram] = []
         self.time_to_first_token = self._histogram(
             "time_to_first_token_seconds", "From the request's arrival to its first token.", FIRST_TOKEN
@@ -168,8 +169,14 @@ class Metrics(Collector):
                 "engine_max_concurrency", "Requests that the engine can run at the same time.", info.max_concurrency
             )
             build = InfoMetricFamily(PREFIX + "build", "Version, engine, model, number format and device.")
-            described = {"engine_version": info.version, "model": info.model, "dtype": info.dtype}
-            build.add_metric([], {"version": own_version(), "engine": self._engine, **described, "device": info.device})
+            described = {
+                "engine_version": info.version,
+                "model": info.model,
+                "dtype": info.dtype,
+                "device": info.device,
+            }
+            origin = {"version": own_version(), "started_by": self._started_by}
+            build.add_metric([], {**origin, "engine": self._engine, **described})
             yield build
 
     def _gauge(self, name: str, help: str, value: float) -> GaugeMetricFamily:

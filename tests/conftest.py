@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import sys
@@ -24,15 +25,17 @@ from tests.support.engines.suite_cache import suite_cache
 
 T = TypeVar("T")
 LONG = (  # longest first
-    "tests/loadtests/scenarios/test_capacity.py",
     "tests/validation/speed/test_server_soak.py",
     "tests/loadtests/scenarios/test_processes.py",
     "tests/validation/plan/test_planned_fleet.py",
     "tests/studies/quick/",
     "tests/test_installation.py",
     "tests/docker/test_bundle.py",
+    "tests/loadtests/command/",
+    "tests/studies/study/test_runner.py",
     "tests/loadtests/calibration/",
     "tests/validation/statistics/",
+    "tests/loadtests/scenarios/test_capacity.py",
     "tests/loadtests/scenarios/",
 )
 TORCH = "torch"  # the group with the most work
@@ -46,6 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
         cache = ExitStack()
         cache.enter_context(suite_cache())
         config.add_cleanup(cache.close)
+    gc.disable()  # while tests are collected, of which nothing is garbage: looking for it takes a quarter of the time
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

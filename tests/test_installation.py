@@ -34,7 +34,7 @@ SHORT = (
     "--output-tokens",
     "uniform:6-10",
 )
-FAKE = ("--engine", "fake", "-o", "ttft=0.02", "-o", "tpot=0.002", "--allow-invalid")
+FAKE = ("--engine", "one=fake", "--engine", "two=fake", "-o", "ttft=0.02", "-o", "tpot=0.002", "--allow-invalid")
 CLAIM = ("--allow-invalid",)  # a busy machine distorts such short runs
 REAL = ("--engine", "transformers", "--engine", "mistralrs", "--allow-invalid")
 
@@ -100,8 +100,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 @pytest.fixture(scope="module")
 def tested(base: Installation) -> Installation:
     """With two runs in it."""
-    base.call("enginebench", "run", "concurrent", *FAKE, *SHORT, "--stages", "1,4", "--label", "one")
-    base.call("enginebench", "run", "concurrent", *FAKE, *SHORT, "--stages", "1,4", "--label", "two")
+    base.call("enginebench", "run", "concurrent", *FAKE, *SHORT, "--stages", "1,4")
     return base
 
 

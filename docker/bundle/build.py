@@ -50,7 +50,7 @@ def build(into: Path) -> Path:
             shutil.copy(source, folder)
         into.mkdir(parents=True, exist_ok=True)
         archive = into / f"{folder.name}-linux-x86_64-cp{PYTHON.replace('.', '')}.tar.gz"
-        with tarfile.open(archive, "w:gz") as tar:
+        with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
             tar.add(folder, folder.name, filter=_anonymous)
     return archive
 

@@ -6,7 +6,8 @@ JUnit XML or a table. A cell is a typed value: no section formats a number, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
@@ -77,6 +78,10 @@ class Column:
     rank: int = 0
     text: bool = False  # words, set flush left; else numbers
 
+    @property
+    def heading(self) -> str:
+        return f"{self.title} {self.unit}".strip()
+
 
 ENGINE, LOAD, REQUESTS = Column("engine", text=True), Column("load", text=True), Column("requests")
 
@@ -125,7 +130,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`label` names the point (a load); `status` is that of its SLO verdict, if there is one, and `confirmed` too."""
+    """`label` names the point (a load); `status` is that of its SLO verdict, if there is one, and `confirmed` too. A
+    percentile that falls among failed requests is +∞, and drawn at the top."""
 
     x: float
     y: float | None
@@ -134,7 +140,10 @@ class Point:
     label: str = ""
     status: Status | None = None
     confirmed: bool = True
-    failed: bool = False  # it falls among failed requests: drawn at the top
+
+    @property
+    def failed(self) -> bool:
+        return self.y == math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,3 +296,10 @@ class Document:
     frame: pl.DataFrame
     exit_code: int = 0
     sliders: Sliders | None = None
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        """Yield the blocks of the first screen, then those of the sections."""
+        yield from (block for block in (self.candidates, self.figure) if block is not None)
+        for section in self.sections:
+            yield from section.blocks

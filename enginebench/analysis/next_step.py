@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from enginebench.analysis.document import NextStep
 from enginebench.analysis.frame import Frame
-from enginebench.analysis.stats.repeats import REPEATS
+from enginebench.analysis.stats.repeats import MIN_REPEATS
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.load import Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
@@ -22,7 +22,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return None
     if not frame.tier:
         return _name_slo(frame)
-    if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < REPEATS:
+    if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < MIN_REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
     capacity = frame.capacities.get(planned or frame.names[0])
     if capacity is None or not capacity.verdicts:

@@ -72,7 +72,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     formats = {engine.label: {(run.engine or {}).get("dtype") for run in engine.runs} for engine in engines}
     formats = {label: names - {None, "", "none"} for label, names in formats.items()}
     return Tested(
-        models=tuple(dict.fromkeys(model for run in runs if (model := SCRIPTED if _scripted(run) else run.model))),
+        models=tuple(dict.fromkeys(model for run in runs if (model := _model(run)))),
         engines=tuple(engine.label for engine in engines),
         scenario=runs[0].scenario,
         target=urls.pop() if len(urls) == 1 else None,
@@ -93,8 +93,8 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     )
 
 
-def _scripted(run: RunSummary) -> bool:
-    return (run.engine or {}).get("name") == "fake"
+def _model(run: RunSummary) -> str | None:
+    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model
 
 
 def hardware(host: Mapping[str, Any]) -> Hardware:

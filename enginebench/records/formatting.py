@@ -18,7 +18,7 @@ FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a de
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Rounded to so many significant digits, thousands apart: 0.0482, 41.2, 1,235. Whole digits are never dropped."""
+    """Round to n significant digits, with thousands separated: 0.0482, 41.2, 1,235. Whole digits are never dropped."""
     if math.isinf(value):
         return INFINITE
     if value == 0:

@@ -92,7 +92,7 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
 
     @property
     def varies(self) -> bool:
-        """Whether the rate itself changes within a stage."""
+        """Return whether the rate changes within a stage."""
         return bool(self.profile) or self.arrivals == TRACE
 
     @property
@@ -109,5 +109,5 @@ Load = Users | Rate
 
 
 def load_of(value: float, unit: str) -> Load:
-    """`value` users, or requests per second at a constant rate."""
+    """Return a load of `value` users, or of requests per second at a constant rate."""
     return Users(int(value)) if unit == Users.unit else Rate(value)

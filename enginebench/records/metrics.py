@@ -273,7 +273,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "requests that meet every objective ÷ attempted",
         "failures count as missed",
         "higher",
-        Shown(compared=VALUE),
+        Shown(compared=VALUE, exported=True),
     ),
     Quantity(
         "failure_share",
@@ -282,7 +282,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "failed ÷ attempted",
         f"every outcome but {in_words(NO_FAILURE)}",
         "lower",
-        Shown(compared=VALUE),
+        Shown(compared=VALUE, exported=True),
     ),
     Quantity("failure_rate", "failed", "req/s", "failed ÷ window", "failures per second"),
     Quantity("concurrency", "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),

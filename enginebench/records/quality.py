@@ -41,7 +41,7 @@ class Quality(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raises `ValueError`, of what was read too."""
         if not len(self.tokens) == len(self.logprobs) == len(self.top):
-            raise ValueError("each token has one log-probability, and others beside it")
+            raise ValueError("each token has one log-probability, and those of the likeliest tokens at its position")
 
     @property
     def perplexity(self) -> float | None:
@@ -52,7 +52,7 @@ class Quality(msgspec.Struct, frozen=True):
 
 
 class QualityAgainst(msgspec.Struct, frozen=True):
-    """An engine beside the baseline. `perplexity_over` is the ratio less 1, `difference` the largest absolute one of a
+    """An engine against the baseline. `perplexity_over` is the ratio less 1, `difference` the largest absolute one of a
     log-probability, at a token of the text or one of the likeliest. What is not known is `None`, and `why` says why."""
 
     engine: str
@@ -76,7 +76,7 @@ def against(engine: str, own: Quality | None, baseline: Quality | None) -> Quali
 
 
 def largest_difference(quality: Quality, other: Quality) -> float:
-    """Over the tokens of the text and those of the likeliest that both have."""
+    """Compare the tokens of the text, and those of the likeliest that both have."""
     pairs = list(zip(quality.logprobs, other.logprobs, strict=True))
     for ours, theirs in zip(quality.top, other.top, strict=True):
         pairs += [(ours[token], theirs[token]) for token in ours.keys() & theirs.keys()]

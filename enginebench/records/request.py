@@ -28,11 +28,11 @@ Stamps = Literal["kernel", "user"]
 
 
 class JsonLine(msgspec.Struct, kw_only=True, gc=False):
-    """What is written as one line. It holds no reference to another such object, so the garbage collector need not
-    look at it."""
+    """An object that is written as one line. It holds no reference to another such object, so the garbage collector
+    need not look at it."""
 
     def to_line(self) -> str:
-        """One JSON object and a newline."""
+        """Return one JSON object and a newline."""
         return _encoder.encode(self).decode() + "\n"
 
 

@@ -31,9 +31,10 @@ MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change 
 SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, above which it is not significant
 UNJUDGED = ("cut_off", "unsent")  # censored, and the load generator's own failure: the server is not judged by them
 NO_FAILURE = ("ok", *UNJUDGED)
-FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
+MAX_FAILURE_SHARE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
 SloAnswer = Literal["met", "missed", "not enough evidence"]
+UNDECIDED: SloAnswer = "not enough evidence"
 
 
 def is_failure(outcome: str) -> bool:
@@ -122,11 +123,11 @@ def answer_of(low: float | None, high: float | None, q: float) -> SloAnswer:
     """Do at least a share q of the requests keep the limit? By the interval of the share of those that did."""
     if low is not None and low >= q:
         return "met"
-    return "missed" if high is not None and high < q else "not enough evidence"
+    return "missed" if high is not None and high < q else UNDECIDED
 
 
 def overall(answers: Sequence[SloAnswer]) -> SloAnswer:
     """Return missed if one objective is missed, met if all are met."""
     if "missed" in answers:
         return "missed"
-    return "met" if answers and set(answers) == {"met"} else "not enough evidence"
+    return "met" if answers and set(answers) == {"met"} else UNDECIDED

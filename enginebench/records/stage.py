@@ -17,9 +17,10 @@ import msgspec
 from enginebench.records.load import Count, Load
 
 SECOND = 1_000_000_000
-LONGEST = 10**8  # seconds, three years: sums and differences of such instants fit into 64 bits
-Nanoseconds = Annotated[int, msgspec.Meta(description="nanoseconds", ge=-LONGEST * SECOND, le=LONGEST * SECOND)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=LONGEST)]
+MAX_DURATION = 10**8  # seconds, three years: sums and differences of such instants fit into 64 bits
+MAX_INSTANT = MAX_DURATION * SECOND
+Nanoseconds = Annotated[int, msgspec.Meta(description="nanoseconds", ge=-MAX_INSTANT, le=MAX_INSTANT)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from enginebench.records.load import Profile
-from enginebench.records.rules import SloAnswer, is_failure
+from enginebench.records.rules import UNDECIDED, SloAnswer, is_failure
 from enginebench.records.slo import Objective
 from enginebench.records.stage import StagePlan
 
@@ -56,14 +56,14 @@ class Estimate:
 
     @property
     def finite(self) -> Estimate:
-        """Without what is infinite, as files have it."""
+        """Leave out what is infinite, as files do."""
         value, low, high = (
             None if part is None or math.isinf(part) else part for part in (self.value, self.low, self.high)
         )
         return replace(self, value=value, low=low, high=high)
 
     def within(self, least: float, most: float) -> Estimate:
-        """Without the part of the interval that cannot be: a share is at most 1."""
+        """Cut the interval off at what is possible: a share is at most 1."""
         low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
         return replace(self, low=low, high=high)
 
@@ -73,13 +73,10 @@ class Estimate:
 
     @property
     def inverse(self) -> Estimate:
-        """1 ÷ the number, its interval turned round; 0 and +∞ become each other."""
-        value, high, low = (None if part is None else _inverse(part) for part in (self.value, self.low, self.high))
+        """Return 1 ÷ the number, with its interval turned round; 0 and +∞ become each other."""
+        parts = (self.value, self.low, self.high)
+        value, high, low = (None if part is None else 1 / part if part else math.inf for part in parts)
         return replace(self, value=value, low=low, high=high)
-
-
-def _inverse(number: float) -> float:
-    return 1 / number if number else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +136,7 @@ class StageKey:
 
 
 class Evidence(NamedTuple):
-    """What a check saw, and what to do about this cause, if the remedies of its kind differ.
+    """The words of a check, and the remedy of this cause if the remedies of its kind differ.
 
     `stage` is `None` if it concerns the whole run.
     """
@@ -194,8 +191,8 @@ class Judgement:
 
     @classmethod
     def without(cls, objective: Objective) -> Judgement:
-        """No request was judged."""
-        return cls(objective, NO_SAMPLES, "not enough evidence")
+        """Return the judgement of no request."""
+        return cls(objective, NO_SAMPLES, UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)

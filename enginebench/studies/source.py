@@ -35,7 +35,7 @@ class PartRuns:
 
 @dataclass(frozen=True, slots=True)
 class PartBench:
-    """One part with one model, measured without HTTP: all engines and rounds in one document."""
+    """A part with a model, measured without HTTP: all engines and rounds in one document."""
 
     part: str
     title: str

@@ -1,6 +1,6 @@
 """Whether a model fits into free memory, before it is loaded, and of a preset before it is downloaded:
 
-enginebench serve --engine transformers --model random:llama-30b
+enginebench serve transformers --model random:llama-30b
 """
 
 from __future__ import annotations

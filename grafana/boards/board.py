@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grafana.load_promql import RUN_INFO, RUN_START, STAGE_INDEX, of_run
+from grafana.load_promql import RUN_START, STAGE_INDEX, select
 from grafana.palette import BLUE, GREY, ORANGE
 from grafana.panels import SOURCE, Panel
 from grafana.promql import CHOSEN, WINDOW
@@ -22,10 +22,8 @@ OTHER_PAGES = {
     "tags": [TAG],
     "tooltip": "The other pages, with the same choices and time range",
     "asDropdown": True,
-    "icon": "",
     "includeVars": True,
     "keepTime": True,
-    "targetBlank": False,
     **IN_MENU,
 }
 Annotation = dict[str, Any]
@@ -54,57 +52,62 @@ class Board:
             "timezone": "browser",
             "time": {"from": self.since, "to": "now"},
             "refresh": self.refresh,
-            "timepicker": {"hidden": False, "refresh_intervals": ["5s", "10s", "30s", "1m", "5m"]},
             "graphTooltip": CROSSHAIR,
-            "editable": True,
-            "fiscalYearStartMonth": 0,
             "schemaVersion": SCHEMA,
-            "links": [OTHER_PAGES],
+            "links": [OTHER_PAGES, *self._whole_run()],
             "annotations": {"list": list(self.annotations)} if self.annotations else {},
             "templating": {"list": list(self.variables)},
             "panels": [panel | {"id": ordinal} for ordinal, panel in enumerate(self._placed(), start=1)],
         }
 
+    def _whole_run(self) -> Iterator[dict[str, Any]]:
+        """A link that sets the time range, because Grafana lets no variable do that."""
+        if any(variable["name"] == "run_to" for variable in self.variables):
+            address = f"/d/{self.uid}?from=${{run_from}}&to=${{run_to}}"
+            tooltip = "Set the time range to that of the run"
+            yield {"type": "link", "title": "The whole run", "url": address, "tooltip": tooltip, "includeVars": True}
+
     def _placed(self) -> Iterator[Panel]:
-        """Side by side until a line of the grid is full."""
-        x = y = tallest = 0
+        """Panels fill lines of the grid, and those of a line share its width."""
+        y = 0
         for title, panels in self.rows.items():
             if title:
-                x, y, tallest = 0, y + tallest, 0
-                place = {"x": 0, "y": y, "w": COLUMNS, "h": 1}
-                yield {"type": "row", "title": title, "gridPos": place, "collapsed": False, "panels": []}
+                yield {"type": "row", "title": title, "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}}
                 y += 1
-            for panel in panels:
-                size = panel["gridPos"]
-                yield panel | {"gridPos": {"x": x, "y": y, **size}}
-                x, tallest = x + size["w"], max(tallest, size["h"])
-                if x >= COLUMNS:
-                    x, y, tallest = 0, y + tallest, 0
+            for line in _lines(panels):
+                width, height = COLUMNS // len(line), line[0]["gridPos"]["h"]
+                for place, panel in enumerate(line):
+                    yield panel | {"gridPos": {"x": place * width, "y": y, "w": width, "h": height}}
+                y += height
+
+
+def _lines(panels: Sequence[Panel]) -> Iterator[list[Panel]]:
+    """As many panels side by side as their least widths allow."""
+    line: list[Panel] = []
+    for panel in panels:
+        if sum(neighbour["gridPos"]["w"] for neighbour in (*line, panel)) > COLUMNS:
+            yield line
+            line = []
+        line.append(panel)
+    yield line
 
 
 def _mark(name: str, colour: str, expr: str, title: str, text: str) -> Annotation:
     shown = {"name": name, "iconColor": colour, "titleFormat": title, "textFormat": text, **IN_MENU}
-    return {"builtIn": 0, "datasource": SOURCE, "enable": True, "hide": False, "expr": expr, "step": "5s", **shown}
+    return {"datasource": SOURCE, "enable": True, "expr": expr, "step": "5s", **shown}
 
 
 _RESTARTED = f"increase(enginebench_engine_restarts_total{{{CHOSEN}}}{WINDOW})"
 
 # As the load test exports a run's start: the value is the time.
-RUN_STARTS = _mark("Runs", BLUE, f"1000 * {of_run(RUN_START)}", "Run {{run}} starts", "{{engine}}") | {
+RUN_STARTS = _mark("Runs", BLUE, f"1000 * {select(RUN_START)}", "Run {{run}} starts", "{{engine}}") | {
     "useValueForTime": True
 }
-RUN_ENDS = _mark(
-    "Ends of runs",
-    GREY,
-    f"{of_run(RUN_INFO)} offset 15s unless on (run, engine) {of_run(RUN_INFO)}",
-    "Run {{run}} has ended",
-    "{{engine}}",
-)
 # The first seconds in which a stage is the newest.
 STAGES = _mark(
     "Stages",
     GREY,
-    f"{of_run(STAGE_INDEX)} unless on (run, stage) {of_run(STAGE_INDEX)} offset 15s",
+    f"{select(STAGE_INDEX)} unless on (run, stage) {select(STAGE_INDEX)} offset 15s",
     "Stage {{stage}}",
     "{{engine}}, run {{run}}",
 )

@@ -6,13 +6,22 @@ from grafana import variables
 from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import ATTAINED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
-from grafana.promql import CHOSEN, OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, rate
+from grafana.promql import CHOSEN, OUTPUT_TOKENS, REQUESTS, STAGE, TTFT, WINDOW, Query, attainment, rate
 
 CURRENCY = "currencyUSD"
-# Replicas that accept requests. Servers of ours may have several; of others each server is one.
-READY = f"sum by (engine) (enginebench_engine_replicas{{{CHOSEN}}} or enginebench_engine_ready{{{CHOSEN}}})"
-# Dollars an hour of all replicas, over millions of tokens an hour.
-COST = f"$price * {READY} / ({rate(OUTPUT_TOKENS)} * 3600 / 1e6 > 0)"
+
+
+def ready(window: str) -> str:
+    """Replicas that accept requests. Servers of ours may have several; of others each server is one."""
+    replicas, servers = (
+        f"max_over_time(enginebench_engine_{name}{{{CHOSEN}}}{window})" for name in ("replicas", "ready")
+    )
+    return f"sum by (engine) ({replicas} or {servers})"
+
+
+def cost(window: str) -> str:
+    """Dollars an hour of all replicas, over millions of tokens an hour."""
+    return f"$price * {ready(window)} / ({rate(OUTPUT_TOKENS, window=window)} * 3600 / 1e6 > 0)"
 
 
 def board() -> Board:
@@ -28,40 +37,44 @@ def board() -> Board:
 
 
 def _glance() -> list[Panel]:
+    """In the last stage of the run, or over the time range."""
     return [
-        tile("Load", "Finished requests per second, all replicas together.", "reqps", Query(rate(REQUESTS)), width=8),
+        tile(
+            "Load",
+            "Finished requests per second, all replicas together.",
+            "reqps",
+            Query(rate(REQUESTS, window=STAGE)),
+        ),
         tile(
             "Attainment",
             "Share of all requests whose first token came within the threshold chosen above, measured in the servers.",
             "percentunit",
             Query(attainment(TTFT, "$slo_ttft")),
             ATTAINED,
-            width=8,
         ),
         tile(
             "Cost per 1M tokens",
             "Cost of a million output tokens: the price chosen above times the replicas that are ready, over the "
-            "tokens of an hour at this rate.",
+            "tokens of an hour.",
             CURRENCY,
-            Query(COST),
-            width=8,
+            Query(cost(STAGE)),
         ),
     ]
 
 
 def _replicas() -> list[Panel]:
     return [
-        lines("Replicas", "Replicas that are ready.", "short", [Query(READY)]),
+        lines("Replicas", "Replicas that are ready.", "short", [Query(ready(WINDOW))]),
         lines(
             "Throughput per replica",
             "Output tokens per second of one replica. With the price per hour it gives the cost.",
             TOKENS_PER_SECOND,
-            [Query(f"{rate(OUTPUT_TOKENS)} / ({READY} > 0)")],
+            [Query(f"{rate(OUTPUT_TOKENS)} / ({ready(WINDOW)} > 0)")],
         ),
         lines(
             "Cost per million output tokens",
             "At the price chosen above and the throughput now. Idle replicas cost, so it falls as the load grows.",
             CURRENCY,
-            [Query(COST)],
+            [Query(cost(WINDOW))],
         ),
     ]

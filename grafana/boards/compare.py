@@ -50,25 +50,27 @@ def _p99(histogram: str, run: str) -> str:
 
 def _what() -> Panel:
     common = f"count ({_output(RUN_B)} and {_output(RUN_A)})"
+    several = f"count ({variables.STARTED}) > 1"
     started = f"count (last_over_time({load.RUN_START}{{%s}}{load.LAST_MONTH}))"
+    same = started % 'run="$run_a",run="$run_b"'
     return sentence(
         "B over A",
         "Which runs are compared, and over how many stages. A stage that only one of them has is left out.",
         [
             Query(f'count_values ("stages", {common})', "B is $run_b, A is $run_a: stages that both have: {{stages}}"),
-            Query(started % 'run="$run_a",run="$run_b"', "A and B are the same run: choose another one above."),
+            Query(f"{same} and {several}", "A and B are the same run: choose another one above."),
             Query(f"{started % RUN_B} unless {common}", "These two runs have no stage in common."),
         ],
-        empty="There are no two load tests of the last 30 days here: `enginebench run` makes one.",
+        otherwise="A and B are not two load tests of the last 30 days: `enginebench run` makes one.",
     )
 
 
 def _glance() -> list[Panel]:
     def ratio(b: str, a: str) -> Query:
         """The geometric mean over the stages that both have, as ratios are averaged."""
-        return Query(f"exp (avg (ln ({b} / {a} >= 0)))", "B over A", instant=True)
+        return Query(f"exp (avg (ln ({b} / {a} >= 0)))", "B over A")
 
-    ratio_tile = partial(tile, unit="suffix: ×", width=6, empty=ABSENT)
+    ratio_tile = partial(tile, unit="suffix: ×", empty=ABSENT)
     return [
         ratio_tile(
             "Output, B over A",
@@ -84,7 +86,7 @@ def _glance() -> list[Panel]:
                 "have. Below 1, B was faster. Stages in which over 1 % of both failed are left out.",
                 query=ratio(_p99(histogram, RUN_B), _p99(histogram, RUN_A)),
                 steps=[(None, GREEN), (WORSE, BLUE), (MARGIN, ORANGE), (2, RED), (FAILING, RED)],
-                beyond="over 1 % failed",
+                beyond=load.TAIL_FAILED,
             )
             for name, histogram in TAILS.items()
         ),
@@ -95,7 +97,7 @@ def _stages() -> Panel:
     ratio = f"{_output(RUN_B)} / {_output(RUN_A)}"
     return values_table(
         "Stage by stage",
-        "Each stage's steady window, as the reports have it. Infinite where over 1 % of the requests failed.",
+        "Each stage's steady window, as the reports have it. No number where over 1 % of the requests failed.",
         {
             "load": (Query(load.by_stage(load.STAGE_LOAD, "stage", 'run=~"$run_a|$run_b"'), "load"), "short"),
             "output A": (Query(_output(RUN_A), "output A"), TOKENS_PER_SECOND),
@@ -180,7 +182,6 @@ def _validity() -> list[Panel]:
             "Scenario, engine, model and server of both runs.",
             Query(f'last_over_time({load.RUN_INFO}{{run=~"$run_a|$run_b"}}{load.LAST_MONTH})'),
             {"run": "run", "scenario": "scenario", "engine": "engine", "model": "model", "server": "server"},
-            width=16,
             empty=ABSENT,
         ),
     ]

@@ -18,6 +18,7 @@ from grafana.promql import (
     PROMPT_TOKENS,
     QUEUE,
     REQUESTS,
+    STAGE,
     TPOT,
     TTFT,
     WINDOW,
@@ -30,7 +31,10 @@ from grafana.promql import (
     rate,
 )
 
-OK = rate(REQUESTS, where='outcome="ok"')
+READY = f"enginebench_engine_ready{{{CHOSEN}}}"
+SCRAPED = f"last_over_time({READY}[15m])"
+# A server that `enginebench run` started ends with the run, which is no fault.
+OF_A_RUN = 'last_over_time(enginebench_build_info{started_by="run"}[15m])'
 OUTCOME_COLOURS = {
     "ok": GREEN,
     "cancelled": GREY,
@@ -64,72 +68,75 @@ def board() -> Board:
 
 
 def _glance() -> list[Panel]:
+    """Whether it is ready now; the others are about the last stage of the run, or the time range."""
+    waiting = f"max_over_time(enginebench_requests_waiting{{{CHOSEN}}}{STAGE})"
+    ok, ended = (rate(REQUESTS, where=where, window=STAGE) for where in ('outcome="ok"', ""))
     return [
         tile(
             "Engine",
-            "Whether the engine accepts requests. Several replicas of one engine are ready when all of them are.",
+            "Whether the engine accepts requests. Several replicas of one engine are ready when all of them are. One "
+            "that was scraped in the last 15 minutes and no longer answers is down.",
             "short",
-            Query(gauge("enginebench_engine_ready", of="min")),
+            Query(f"min by (engine) ({READY} or 0 * ({SCRAPED} unless on (instance) {OF_A_RUN}) - 1)"),
             [(None, RED), (1, GREEN)],
             empty="no server is scraped",
-            texts={"0": "not ready", "1": "ready"},
+            texts={"-1": "down", "0": "not ready", "1": "ready"},
         ),
-        tile("Requests", "Finished requests per second, of any outcome.", "reqps", Query(rate(REQUESTS))),
+        tile("Requests", "Finished requests per second, of any outcome.", "reqps", Query(ended)),
+        tile(
+            "Output",
+            "Generated tokens per second, of all users together.",
+            TOKENS_PER_SECOND,
+            Query(rate(OUTPUT_TOKENS, window=STAGE)),
+        ),
+        tile(
+            "Longest queue",
+            "Requests that waited in the server's queue, at most. A queue that never empties is beyond the capacity.",
+            "short",
+            Query(f"sum by (engine) ({waiting})"),
+        ),
         tile(
             "TTFT p99",
             "99 % of requests had their first token within this time, measured in the server.",
             "s",
-            Query(quantile(0.99, TTFT)),
+            Query(quantile(0.99, TTFT, window=STAGE)),
         ),
-        tile(
-            "TTFT objective met",
-            "Share of all requests whose first token met the threshold chosen above. Failed ones count as missed.",
-            "percentunit",
-            Query(attainment(TTFT, "$slo_ttft")),
-            ATTAINED,
-        ),
-        tile(
-            "E2E objective met",
-            "Share of all requests whose last token met the threshold chosen above. Failed ones count as missed.",
-            "percentunit",
-            Query(attainment(E2E, "$slo_e2e")),
-            ATTAINED,
+        *(
+            tile(
+                f"{name} objective met",
+                f"Share of all requests whose {token} token met the threshold chosen above. Failures count as missed.",
+                "percentunit",
+                Query(attainment(histogram, threshold)),
+                ATTAINED,
+            )
+            for name, token, histogram, threshold in (
+                ("TTFT", "first", TTFT, "$slo_ttft"),
+                ("E2E", "last", E2E, "$slo_e2e"),
+            )
         ),
         tile(
             "Failed or cancelled",
             "Share of requests with any outcome but `ok`, cancelled ones included.",
             "percentunit",
-            Query(f"1 - {OK} / {rate(REQUESTS)}"),
+            Query(f"1 - {ok} / {ended}"),
             FEW_FAIL,
         ),
     ]
 
 
 def _phases() -> list[Panel]:
-    together = " All chosen engines together: choose one engine to see it alone."
-    whole = " + ".join(rate(f"{histogram}_sum", by="") for histogram in PHASES.values())
     delivery = f"clamp_min({load.mean(load.TTFT, '')} - {mean(TTFT, '')}, 0)"
     return [
         lines(
             "Mean time per request, by phase",
             "Waiting for a slot (queue), until the first token (prefill), until the last token (decode); during a "
-            "load test also from the engine to the client (delivery)." + together,
+            "load test also from the engine to the client (delivery). A growing queue calls for replicas, prefill for "
+            "shorter prompts or more compute, decode for memory bandwidth. All chosen engines together.",
             "s",
             [
                 *(Query(mean(histogram, by=""), phase) for phase, histogram in PHASES.items()),
                 Query(delivery, "delivery"),
             ],
-            stacked=True,
-            colours=PHASE_COLOURS,
-            empty=NO_PHASES,
-        ),
-        lines(
-            "Share of time, by phase",
-            "Where requests spend their time. A growing queue calls for replicas, a growing prefill for shorter "
-            "prompts or more compute, a growing decode for memory bandwidth." + together,
-            "percentunit",
-            [Query(f"{rate(histogram + '_sum', by='')} / ({whole})", phase) for phase, histogram in PHASES.items()],
-            top=1,
             stacked=True,
             colours=PHASE_COLOURS,
             empty=NO_PHASES,
@@ -174,7 +181,7 @@ def _occupancy() -> list[Panel]:
             "Share of the engine's key-value cache that holds running requests. Near 100 % (orange: 95 %) requests "
             "wait or are recomputed.",
             "percentunit",
-            [Query(gauge("enginebench_kv_cache_usage_ratio", of="max"))],
+            [Query(gauge("enginebench_kv_cache_usage_ratio", "max"))],
             top=1,
             steps=[(None, GREEN), (0.95, ORANGE)],
             empty="not reported by these engines",
@@ -226,7 +233,7 @@ def _latency() -> list[Panel]:
         lines(
             "TPOT in the server",
             "Per request: time after the first token, divided by the tokens after the first. Its inverse is the speed "
-            "that one user sees.",
+            "that one user sees; people read 5 to 10 tokens per second.",
             "s",
             percentiles(TPOT),
         ),
@@ -250,18 +257,6 @@ def _latency() -> list[Panel]:
             "example served at once and queued.",
             Query(f"sum by (le) (increase({TTFT}_bucket{{{CHOSEN}}}{WINDOW}))", "{{le}}"),
         ),
-        lines(
-            "Speed for one user",
-            "Output tokens per second that one user sees: the inverse of TPOT, for the median user and (dashed) the "
-            "slowest 5 %. People read about 5 to 10 tokens per second (orange: 5).",
-            TOKENS_PER_SECOND,
-            [
-                Query(f"1 / {quantile(0.5, TPOT)}", "{{engine}} median"),
-                Query(f"1 / {quantile(0.95, TPOT)}", "{{engine}} slow 5 %"),
-            ],
-            steps=[(None, GREEN), (5, ORANGE)],
-            dashed=["slow 5 %"],
-        ),
     ]
 
 
@@ -270,7 +265,7 @@ def _process() -> list[Panel]:
         labels_table(
             "What is running",
             "Engine, model and number format of each server. They must be known for a fair comparison.",
-            Query(f'enginebench_build_info{{{CHOSEN},model=~"$model"}}'),
+            Query(f"enginebench_build_info{{{CHOSEN}}}"),
             {
                 "instance": "server",
                 "engine": "engine",
@@ -278,7 +273,6 @@ def _process() -> list[Panel]:
                 "model": "model",
                 "dtype": "format",
             },
-            width=8,
             empty="no server is scraped",
         ),
         lines(

@@ -7,10 +7,10 @@ from functools import partial
 from grafana import variables
 from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import BLUE, BY_GPU, BY_REASON, GREEN, ORANGE, RED
-from grafana.panels import ABSENT, TOKENS_PER_SECOND, Panel, Steps, lines, sentence, tile
-from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, WINDOW, Query, rate
+from grafana.panels import ABSENT, Panel, Steps, lines, sentence, tile
+from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, STAGE, WINDOW, Query, rate
 
-BUT_CAPPED = f'enginebench_gpu_throttled{{{ON_INSTANCE},reason!="power_cap"}}'
+BUT_CAPPED = f'max_over_time(enginebench_gpu_throttled{{{ON_INSTANCE},reason!="power_cap"}}{STAGE})'
 HOT = 85  # °C; most GPUs lower their clock rates above
 _lines = partial(lines, palette=BY_GPU, empty=ABSENT)
 
@@ -20,7 +20,7 @@ def board() -> Board:
         uid="enginebench-gpu",
         title="GPU",
         question="Is the GPU busy, and with what? Did power or heat limit it? What does a token cost in energy?",
-        variables=[variables.DATA_SOURCE, variables.GPU_HOST, variables.ENGINE, variables.MODEL, *variables.RUN],
+        variables=[variables.DATA_SOURCE, variables.GPU_HOST, *variables.RUN, *variables.STAGE],
         annotations=[RUN_STARTS, STAGES],
         rows={
             "": [_which(), *_glance()],
@@ -32,41 +32,34 @@ def board() -> Board:
 
 
 def _which() -> Panel:
-    kinds = f'count_values by (instance, name) ("gpus", count by (instance, name) ({_of("info")}))'
+    kinds = f'count_values by (instance, name) ("gpus", count by (instance, name) ({_in_stage("info", "last")}))'
     return sentence(
         "What is seen",
         "The GPUs of each server, or of each DCGM exporter. A dash below is what none of them reports.",
         [Query(kinds, "{{instance}}: {{gpus}} × {{name}}")],
-        empty="No GPU is reported: start a server of ours on a machine with one, or DCGM's exporter for other servers.",
+        otherwise="No GPU is reported: start a server of ours on a machine with one, or DCGM's exporter for others.",
     )
 
 
 def _glance() -> list[Panel]:
-    used = f"sum by (instance) ({_of('memory_used_bytes')}) / sum by (instance) ({_of('memory_total_bytes')})"
+    """In the last stage of the run, or over the time range."""
     return [
-        _tile(
-            "GPUs",
-            "Number of GPUs, MIG slices counted each.",
-            "short",
-            f"count by (instance) ({_of('memory_total_bytes')})",
-        ),
         _tile(
             "Utilisation",
             "Mean share of time in which a kernel was running. At 100 % the GPU may still have capacity left.",
             "percentunit",
-            f"avg by (instance) ({_of('utilization_ratio')})",
+            f"avg by (instance) ({_in_stage('utilization_ratio', 'avg')})",
         ),
-        _tile("Memory used", "Share of all GPU memory that is in use.", "percentunit", used),
         _tile(
             "Highest temperature",
             f"The hottest GPU's temperature. From {HOT} °C most GPUs lower their clock rates.",
             "celsius",
-            f"max by (instance) ({_of('temperature_celsius')})",
+            f"max by (instance) ({_in_stage('temperature_celsius', 'max')})",
             [(None, GREEN), (HOT - 5, ORANGE), (HOT, RED)],
         ),
         _tile(
             "Throttled",
-            "Number of GPUs whose clock rates are reduced right now, except by their power cap, which busy GPUs reach.",
+            "Number of GPUs whose clock rates were reduced, except by their power cap, which busy GPUs reach.",
             "short",
             f"count by (instance) (max by (instance, gpu) ({BUT_CAPPED}) > 0) "
             f"or 0 * count by (instance) ({BUT_CAPPED})",
@@ -76,7 +69,7 @@ def _glance() -> list[Panel]:
             "Energy per token",
             "Energy of all GPUs of a host, divided by the tokens that its engines generated. Idle power counts.",
             "suffix: J/token",
-            _per_host("energy"),
+            _energy_per_token(STAGE),
         ),
     ]
 
@@ -121,12 +114,6 @@ def _activity() -> list[Panel]:
             [Query(_of("process_memory_bytes"), "{{instance}} GPU {{gpu}} {{process}} {{pid}}")],
             stacked=True,
         ),
-        _lines(
-            "Output per GPU",
-            "Tokens per second, divided by the number of GPUs. With a price per GPU hour it gives the cost per token.",
-            TOKENS_PER_SECOND,
-            [Query(_per_host("output"), "{{host}}")],
-        ),
     ]
 
 
@@ -155,11 +142,11 @@ def _power() -> list[Panel]:
         ),
         _lines(
             "Throttling by reason",
-            "1 while clock rates are reduced, for reasons that hold now. `power_cap` is usual on busy GPUs; any other "
-            "means that a run measures the cooling or the power supply.",
+            "Reasons for which clock rates are reduced, one on top of the other. `power_cap` is usual on busy GPUs; "
+            "with any other, a run measures the cooling or the power supply.",
             "short",
             [Query(f"{_of('throttled')} > 0", f"{EACH} {{{{reason}}}}")],
-            top=1,
+            stacked=True,
             palette=BY_REASON,
         ),
         _lines(
@@ -167,13 +154,7 @@ def _power() -> list[Panel]:
             "Energy of all GPUs of a host, divided by the tokens that its engines generated. Idle power counts, so it "
             "falls as batches grow.",
             "suffix: J/token",
-            [Query(_per_host("energy"), "{{host}}")],
-        ),
-        _lines(
-            "Engine's device memory",
-            "Device memory that the engine itself says it has allocated, on all its GPUs.",
-            "bytes",
-            [Query(f"sum by (engine) (enginebench_engine_device_memory_bytes{{{ON_INSTANCE}}})", "{{engine}}")],
+            [Query(_energy_per_token(WINDOW), "{{host}}")],
         ),
     ]
 
@@ -217,6 +198,10 @@ def _of(name: str) -> str:
     return f"enginebench_gpu_{name}{{{ON_INSTANCE}}}"
 
 
+def _in_stage(name: str, statistic: str) -> str:
+    return f"{statistic}_over_time({_of(name)}{STAGE})"
+
+
 def _each(name: str, what: str = "") -> Query:
     """A number per GPU; `what` tells several in one panel apart."""
     return Query(_of(name), f"{EACH} {what}".rstrip())
@@ -228,16 +213,11 @@ def _link(direction: str) -> str:
     return f"rate({counted}{WINDOW}) or {rate_of_dcgm}"
 
 
-def _per_host(what: str) -> str:
-    """Energy per token, or tokens per second and GPU. DCGM's exporter has another port than the engines, so hosts are
-    what both have in common."""
-    chosen = 'engine=~"$engine"'
-    tokens = _by_host(rate(OUTPUT_TOKENS, by="instance", chosen=chosen))
-    if what == "energy":
-        energy = _by_host(rate("enginebench_gpu_energy_joules_total", by="instance", chosen=ON_INSTANCE))
-        return f"{energy} / ({tokens} > 0)"
-    gpus = _by_host(f"count by (instance) ({_of('memory_total_bytes')})")
-    return f"{tokens} / {gpus}"
+def _energy_per_token(window: str) -> str:
+    """DCGM's exporter has another port than the engines, so hosts are what both have in common."""
+    energy = _by_host(rate("enginebench_gpu_energy_joules_total", "instance", "", ON_INSTANCE, window))
+    tokens = _by_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
+    return f"{energy} / ({tokens} > 0)"
 
 
 def _by_host(expr: str) -> str:

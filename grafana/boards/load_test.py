@@ -7,7 +7,7 @@ from functools import partial
 from grafana import load_promql as load
 from grafana import promql as server
 from grafana import variables
-from grafana.boards.board import RUN_ENDS, RUN_STARTS, STAGES, Board
+from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.load_promql import FAILED, FINISHED, NO_RUN, NO_SLO
 from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile, values_table
@@ -30,8 +30,8 @@ def board() -> Board:
         title="Load test",
         question="Is it good enough now? Latency, attainment and goodput as the clients measure them, and whether the "
         "load generator itself keeps up.",
-        variables=[variables.DATA_SOURCE, *variables.RUN, variables.ENGINE, variables.MODEL, variables.SERVER],
-        annotations=[RUN_STARTS, STAGES, RUN_ENDS],
+        variables=[variables.DATA_SOURCE, *variables.RUN, variables.SERVER],
+        annotations=[RUN_STARTS, STAGES],
         rows={
             "": _glance(),
             "Load and answers": [*_answers(), *_clients()],
@@ -41,52 +41,66 @@ def board() -> Board:
 
 
 def _glance() -> list[Panel]:
-    failed = f"({load.rate(load.REQUESTS, where=FAILED)} or 0 * {load.rate(load.REQUESTS)})"
+    """The last stage of the run, as its report has it."""
     return [
         _tile(
-            "Attainment",
-            "Share of attempted requests that met every SLO given with `--slo`. Failures count as missed.",
-            "percentunit",
-            Query(load.attainment()),
-            ATTAINED,
-            empty=NO_SLO,
-        ),
-        _tile(
-            "TTFT (user) p99",
-            "99 % of the first tokens came within this time, counted from when the request was due. "
-            "When more than 1 % of the requests fail there is no such time.",
-            "s",
-            Query(load.quantile_or_edge(0.99, load.TTFT_USER)),
-            [(None, BLUE), (load.LAST_EDGE, RED)],
-            beyond="over 1 % failed",
-        ),
-        _tile(
-            "Achieved",
-            "Finished requests per second, failed ones included.",
-            "reqps",
-            Query(load.rate(load.REQUESTS, where=FINISHED)),
+            "Load",
+            "Users of a closed loop, or requests per second of an open one, in the last stage, which the tiles are "
+            "about.",
+            "short",
+            Query(load.last_stage(load.STAGE_LOAD), "{{engine}}, {{stage}}"),
+            named=True,
         ),
         _tile(
             "Output",
             "Generated tokens per second as the clients received them, all users together.",
             TOKENS_PER_SECOND,
-            Query(load.rate(load.OUTPUT_TOKENS)),
+            Query(load.last_stage(load.STAGE_OUTPUT)),
+        ),
+        *(
+            _tile(
+                f"{name} p99",
+                f"99 % of the requests had {meaning} within this time. If more than 1 % fail there is no such time.",
+                "s",
+                Query(load.last_p99(histogram)),
+                [(None, BLUE), (load.LAST_EDGE, RED)],
+                beyond=load.TAIL_FAILED,
+            )
+            for name, histogram, meaning in (
+                ("TTFT (user)", load.TTFT_USER, "their first token, counted from when they were due,"),
+                ("TPOT", load.TPOT, "a mean time per token after the first chunk"),
+            )
+        ),
+        _tile(
+            "Attainment",
+            "Share of attempted requests that met every SLO given with `--slo`. Failures count as missed.",
+            "percentunit",
+            Query(load.last_stage(load.STAGE_ATTAINMENT)),
+            ATTAINED,
+            empty=NO_SLO,
         ),
         _tile(
             "Failed",
-            "Share of finished requests with any outcome but `ok`.",
+            "Share of attempted requests with any outcome but `ok`.",
             "percentunit",
-            Query(f"{failed} / {load.rate(load.REQUESTS, where=FINISHED)}"),
+            Query(load.last_stage(load.STAGE_FAILED)),
             FEW_FAIL,
         ),
         _tile(
+            "In flight",
+            "Requests that are due and not yet answered, while the run goes on.",
+            "short",
+            Query(load.gauge(load.IN_FLIGHT)),
+            empty="no run is on",
+        ),
+        _tile(
             "Load generator",
-            f"Late when it sends requests or reads answers later than {load.BUDGET}, as the report judges it (p99 of "
-            "the stage): then it is part of what is measured. Too late: the run is invalid.",
+            f"Late when it sends requests or reads answers later than {load.BUDGET}, as the report judges it, in the "
+            "worst stage: then it is part of what is measured. Too late: that stage is invalid.",
             "short",
             Query(load.late()),
-            [(None, GREEN), (1, ORANGE), (2, RED)],
-            texts={"0": "on time", "1": "late", "2": "too late"},
+            [(None, GREEN), (2, ORANGE), (3, RED)],
+            texts={"0": "on time", "1": "on time", "2": "late", "3": "too late"},
         ),
     ]
 
@@ -149,19 +163,19 @@ def _clients() -> list[Panel]:
             [
                 Query(load.quantile(0.99, load.SEND_LAG), "{{engine}} send lag"),
                 Query(load.quantile(0.99, load.CLIENT_LAG), "{{engine}} client lag"),
-                Query(f"min ({load.late_budget()})", "budget"),
+                Query(load.late_budget(), "budget"),
             ],
             colours={"budget": ORANGE},
             dashed=["client lag"],
         ),
         lines(
-            "TTFT p99: clients against servers",
+            "Mean TTFT: clients against servers",
             "The same requests measured at both ends, from when they were sent. What lies between the lines is the "
-            "network and connections that queue. The clients' line ends while more than 1 % fail.",
+            "network and connections that queue. Means, because percentiles depend on the buckets of either end.",
             "s",
             [
-                Query(load.quantile(0.99, load.TTFT), "{{engine}} client"),
-                Query(server.quantile(0.99, server.TTFT), "{{engine}} server"),
+                Query(load.mean(load.TTFT), "{{engine}} client"),
+                Query(server.mean(server.TTFT, chosen=server.ON_INSTANCE), "{{engine}} server"),
             ],
             dashed=["server"],
         ),
@@ -182,7 +196,7 @@ def _by_load() -> Panel:
     return values_table(
         "TTFT (user) p99 against load",
         "99th percentiles of each stage's steady window, as the report has them: from which load do they exceed the "
-        "SLO? Infinite where over 1 % of the requests failed.",
+        "SLO? Without a number where over 1 % of the requests failed.",
         {
             "users or req/s": (Query(load.by_stage(load.STAGE_LOAD, by), "{{stage}} load"), "short"),
             **{

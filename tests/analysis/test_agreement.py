@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "repeat": repeat,
                 "started_at": f"2026-11-21T10:{repeat:02d}:{order:02d}.000+00:00",
             }
-            simulate(folder / f"{engine.label}-{repeat}", engine, (2, 4, 8), 20.0, seed=repeat, **facts)
+            simulate(folder / f"{engine.label}-{repeat}", engine, (2, 4, 8), 10.0, seed=repeat, **facts)
     return folder
 
 

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from docker.bundle.build import LEFT_OUT, MAX_BYTES, PYTHON, build
+from enginebench.cli import app
 from enginebench.records.files import read_meta, read_requests
 
 pytestmark = pytest.mark.xdist_group("bundle")  # is built once
@@ -83,8 +85,7 @@ def test_an_engine_is_served_and_tested_and_the_records_come_home(run_here: Run,
     assert engine is not None
     assert engine["name"] == "fake"
     assert any(record.outcome == "ok" for record in read_requests(home))
-    report = [str(Path(sys.executable).parent / "enginebench"), "report", str(home), "--allow-invalid"]
-    assert "tokens/s" in subprocess.run(report, capture_output=True, text=True, timeout=120).stdout
+    assert "tokens/s" in CliRunner().invoke(app, ["report", str(home), "--allow-invalid"]).stdout
 
 
 def test_engines_are_measured_without_http_and_the_figures_come_home(run_here: Run, tmp_path: Path) -> None:

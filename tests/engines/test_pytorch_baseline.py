@@ -37,9 +37,8 @@ def test_it_is_not_warmed_up_and_others_are() -> None:
 
     async def main() -> list[int]:
         answered: list[int] = []
-        for name, options in (("pytorch-baseline", {"device": "cpu"}), ("transformers", {"device": "cpu"})):
-            model = fetch_model("random:unoptimized-512" if name == "pytorch-baseline" else "random:llama-3.2-tiny")
-            engine = load_engine(name, model, options)
+        baseline = load_engine("pytorch-baseline", fetch_model("random:unoptimized-512"), {"device": "cpu"})
+        for engine in (baseline, load_engine("fake", None, {})):
             asked: list[EngineInfo] = []
 
             def warm_up(info: EngineInfo, asked: list[EngineInfo] = asked) -> GenerateRequest:

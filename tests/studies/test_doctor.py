@@ -28,7 +28,14 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: None)
 
 
-def test_doctor_says_what_is_there_and_what_to_do() -> None:
+@pytest.fixture(scope="module")
+def here() -> list[Check]:
+    """This machine, which is examined once: that starts processes."""
+    return engines.machine.checks.examine()
+
+
+def test_doctor_says_what_is_there_and_what_to_do(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda: here)
     shown = ask()
     for line in ("Python", "CPU cores", "Memory", "Disk for models", "Packages", "GPU", "Kernel receive stamps"):
         assert line in shown
@@ -36,9 +43,16 @@ def test_doctor_says_what_is_there_and_what_to_do() -> None:
     assert shown.splitlines()[-1].startswith("Next: enginebench ")
 
 
-def test_doctor_as_json_has_a_remedy_for_whatever_is_missing() -> None:
+def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(
+    here: list[Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda: here)
     checks = json.loads(ask("--json"))
     assert {check["name"] for check in checks} >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
+    assert {f"GPU code of {name}" for name in ("transformers", "mistralrs", "candle", "burn")} <= {
+        check["name"] for check in checks
+    }
+    assert "GPU code of fake" not in {check["name"] for check in checks}
     assert all(check["remedy"] for check in checks if not check["ok"])
 
 

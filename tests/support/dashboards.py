@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
+
+import httpx
 
 from grafana.build import BOARDS, target
 
@@ -24,3 +27,49 @@ def filled_in(expr: str, **chosen: str) -> str:
 def _at_first(variable: dict[str, Any]) -> str:
     value = variable.get("current", {}).get("value", variable.get("query", ""))
     return value if isinstance(value, str) else ALL
+
+
+def asked(api: httpx.Client, at: float | None, expr: str) -> list[dict[str, Any]]:
+    """Ask at a Unix time, or now."""
+    answer = api.get("/api/v1/query", params={"query": expr, "time": at or time.time()}).json()
+    assert answer["status"] == "success", f"{expr}: {answer}"
+    series: list[dict[str, Any]] = answer["data"]["result"]
+    return series
+
+
+def choices(api: httpx.Client, variable: dict[str, Any], at: float, seconds: int, chosen: dict[str, str]) -> list[str]:
+    """Return what Grafana offers, in its order, on a page of so many `seconds` up to `at`.
+
+    What it does with a variable (the query's answer as text, the expression on it) is done as its own libraries do it
+    (@grafana/prometheus 13, @grafana/scenes 9).
+    """
+    query = re.fullmatch(r"query_result\((.+)\)", variable["query"]["query"])
+    assert query is not None
+    assert variable.get("sort", 0) == 0 or variable["includeAll"], "as Prometheus has sorted them"
+    answer = asked(api, at, filled_in(query[1], **(chosen | {"__range_s": str(seconds)})))
+    texts = [
+        "{"
+        + ",".join(f'{name}="{value}"' for name, value in series["metric"].items())
+        + f"}} {series['value'][1]} {at}"
+        for series in answer
+    ]
+    matches = [re.search(variable["regex"].strip("/"), text) for text in texts]
+    return [match[1] for match in matches if match is not None]
+
+
+def chosen_at_first(
+    api: httpx.Client, board: dict[str, Any], at: float, seconds: int = 60, **chosen: str
+) -> dict[str, str]:
+    """Return the values of the variables that ask Prometheus when the page opens; its address gives `chosen` ones."""
+    values = {"__rate_interval": "4s", **chosen}
+    for variable in board["templating"]["list"]:
+        if "query_result" in str(variable["query"]) and variable["name"] not in values:
+            offered = choices(api, variable, at, seconds, values)
+            values[variable["name"]] = "|".join(offered) if variable.get("includeAll") else "".join(offered[:1])
+    return values
+
+
+def colour(panel: dict[str, Any], value: float) -> str:
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    colours: list[str] = [step["color"] for step in steps if step["value"] is None or step["value"] <= value]
+    return colours[-1]

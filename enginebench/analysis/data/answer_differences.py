@@ -1,7 +1,7 @@
-"""Where answers to the same question differ: from which token on, and how likely the tokens were until then.
+"""The token from which answers to the same question differ, and how likely the tokens were until then.
 
-Greedy decoding takes the likeliest token. Two correct engines, or one engine at two loads, part where two tokens are
-almost equally likely; log-probabilities that differ long before that point to something else.
+Greedy decoding takes the likeliest token. Two correct engines, or one engine at two loads, differ first where two
+tokens are almost equally likely; log-probabilities that differ long before that point to something else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the sa
 
 @dataclass(frozen=True, slots=True)
 class AnswerDifference:
-    """Where pairs of answers begin to differ, if their texts were kept.
+    """The places from which pairs of answers differ, if their texts were kept.
 
     Positions count from 1, in tokens if all of those that differ have some: `earliest` in the pair that differs first,
     `middle` the median over those that differ; `None` if none does. `logprob` is the largest difference of a token's
@@ -44,26 +44,28 @@ def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecor
 
 def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> AnswerDifference | None:
     """Compare each different answer with that to the same question in `reference`; `None` without such a pair."""
-    known = {
+    by_question = {
         _question(answer): answer
         for answer in sorted(reference, key=lambda answer: answer.answer_digest or "", reverse=True)
     }
-    different = {(_question(answer), answer.answer_digest): answer for answer in answers if _question(answer) in known}
+    different = {
+        (_question(answer), answer.answer_digest): answer for answer in answers if _question(answer) in by_question
+    }
     if not different:
         return None
     characters: list[int] = []
     tokens: list[int] = []
     gaps: list[float] = []
     for (question, _), answer in different.items():
-        other = known[question]
-        text, other_text = answer.text or "", other.text or ""
-        same = _common_length(text, other_text)
-        whole = min(bisect_right(text.token_ends, same) for text in (answer, other))  # tokens within what is the same
-        if text != other_text:
+        expected = by_question[question]
+        text, expected_text = answer.text or "", expected.text or ""
+        same = _common_length(text, expected_text)
+        whole = min(bisect_right(text.token_ends, same) for text in (answer, expected))  # tokens within what is equal
+        if text != expected_text:
             characters.append(same + 1)
-            tokens += [whole + 1] * bool(answer.token_ends and other.token_ends)
-        pairs = zip(answer.logprobs[:whole], other.logprobs[:whole], strict=True)
-        gaps += [abs(log - other_log) for log, other_log in pairs]
+            tokens += [whole + 1] * bool(answer.token_ends and expected.token_ends)
+        pairs = zip(answer.logprobs[:whole], expected.logprobs[:whole], strict=True)
+        gaps += [abs(ours - theirs) for ours, theirs in pairs]
     in_tokens = len(tokens) == len(characters)
     places = tokens if in_tokens else characters
     middle = median(places) if places else None
@@ -76,7 +78,7 @@ def _question(request: RequestRecord) -> tuple[object, ...]:
     return tuple(getattr(request, name) for name in ASKED)
 
 
-def _common_length(text: str, other: str) -> int:
+def _common_length(text: str, expected: str) -> int:
     """Count the characters that both begin with."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(text), len(other)))
+    pairs = enumerate(zip(text, expected, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(text), len(expected)))

@@ -20,12 +20,11 @@ from enginebench.records.files import META, read_document, read_meta
 from enginebench.records.metrics import REQUEST_METRICS
 from enginebench.records.plain_text import UNSAFE
 from enginebench.records.run import RunMeta
-from enginebench.records.stage import LONGEST, SECOND
+from enginebench.records.stage import MAX_INSTANT
 from enginebench.settings.schema import UserMistake
 
 STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # read, not computed again
 REQUIRED = {"worker", "scenario", "stage", "outcome", "t_sched", "t_end"}
-MAX_INSTANT = LONGEST * SECOND
 IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks; differs in each row
 
 
@@ -152,9 +151,9 @@ def users_of(requests: pl.DataFrame) -> Integers | None:
 
 
 def mean_of(values: pl.Series) -> float | None:
-    """Average the known values by NumPy: sums by threads would differ in their last digits each time."""
-    known = values.drop_nulls().to_numpy()
-    return float(known.mean()) if len(known) else None
+    """Average the observed values by NumPy: sums by threads would differ in their last digits each time."""
+    observed = values.drop_nulls().to_numpy()
+    return float(observed.mean()) if len(observed) else None
 
 
 def find_run(name: str | None, runs: Path) -> Path:

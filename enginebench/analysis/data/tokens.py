@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class TokenCounter:
     """Loads the tokenizer when the first text comes: most servers send usage, so that it is not needed."""
 
-    def __init__(self, meta: RunMeta, given: Path | None = None) -> None:
-        """`given` is a tokenizer.json, or a folder with one; without it the model's own is looked for."""
+    def __init__(self, meta: RunMeta, named: Path | None = None) -> None:
+        """`named` is a tokenizer.json, or a folder with one; without it the model's own is looked for."""
         self._meta = meta
-        self._given = given
+        self._named = named
         self._tokenizer: Tokenizer | None = None
         self._looked = False
 
     def __call__(self, texts: list[str]) -> list[int] | None:
-        """How many tokens each text has; `None` where there is no tokenizer. Raises `UserMistake`."""
+        """Count the tokens of each text; `None` without a tokenizer. Raises `UserMistake`."""
         if not self._looked:
             self._tokenizer = self._load()
             self._looked = True
@@ -40,8 +40,8 @@ class TokenCounter:
 
         path = next((path for path in self._candidates() if path.is_file()), None)
         if path is None:
-            if self._given is not None:
-                raise UserMistake(f"there is no tokenizer.json at {self._given}.")
+            if self._named is not None:
+                raise UserMistake(f"there is no tokenizer.json at {self._named}.")
             return None
         try:
             return Tokenizer.from_file(str(path))
@@ -49,8 +49,8 @@ class TokenCounter:
             raise UserMistake(f"{path} is not a tokenizer ({error}).") from None
 
     def _candidates(self) -> Iterator[Path]:
-        if self._given is not None:
-            yield from (self._given, self._given / "tokenizer.json")
+        if self._named is not None:
+            yield from (self._named, self._named / "tokenizer.json")
             return
         model = self._meta.model
         if model is None:

@@ -23,7 +23,7 @@ from enginebench.records.stage import SECOND, Stage
 from enginebench.records.view import StageKey, keys_of
 
 PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
-LEAST = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
+MIN_WINDOW = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
         traces.append(run.last if stage.end is None else stage.end)
     complete = due is not None and all(trace >= due for trace in traces)
     end = due if complete and due is not None else min(traces)
-    least = LEAST[1] * SECOND if length is None else min(LEAST[0] * length, LEAST[1] * SECOND)
+    least = MIN_WINDOW[1] * SECOND if length is None else min(MIN_WINDOW[0] * length, MIN_WINDOW[1] * SECOND)
     if end - start < max(least if not complete else 0, BINS):
         return None
     generated, energy = run.telemetry.increase("generated_tokens", start, end), run.telemetry.energy(start, end)

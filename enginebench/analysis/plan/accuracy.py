@@ -21,7 +21,7 @@ MAX_ERROR = 0.25  # of a held-out prediction, above which the simulation gives n
 
 
 def fit_stages(stages: Sequence[MeasuredStage], declared_slots: int | None = None) -> EngineModel:
-    """Raises `CannotPlan`."""
+    """Fit a model to the steps of all stages. Raises `CannotPlan`."""
     return fit_model([steps for stage in stages for steps in stage.steps], declared_slots)
 
 
@@ -36,7 +36,7 @@ def replay(model: EngineModel, stage: MeasuredStage, count: int = FUTURES) -> li
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """One load that had no part in the fit: what was measured and predicted, by figure, as means over its stages."""
+    """A load that had no part in the fit, as measured and as predicted: means over its stages, by figure."""
 
     stage: str
     measured: dict[str, float]
@@ -44,13 +44,13 @@ class HeldOut:
 
     @property
     def errors(self) -> dict[str, float]:
-        """Relative: 0.03 for a prediction 3 % above the measurement; `nan` without one of them."""
+        """Return relative errors: 0.03 for a prediction 3 % above the measurement; `nan` without one of them."""
         pairs = ((figure, self.predicted[figure], self.measured[figure]) for figure in FIGURES)
         return {figure: predicted / measured - 1 if measured else math.nan for figure, predicted, measured in pairs}
 
     @property
     def largest_error(self) -> float:
-        """Without sign; 0 if no figure has one."""
+        """Return the largest error without its sign; 0 if no figure has an error."""
         return max((abs(error) for error in self.errors.values() if math.isfinite(error)), default=0.0)
 
 
@@ -62,8 +62,10 @@ def predict_unseen(model: EngineModel, label: str, stages: Sequence[MeasuredStag
     for stage in stages:
         start, end = stage.start - stage.begin, stage.end - stage.begin
         served = [figures(requests, start, end) for requests in replay(model, stage)]
-        predicted.append({figure: float(np.median([each[figure] for each in served])) for figure in FIGURES})
-    means = [{figure: fmean(each[figure] for each in values) for figure in FIGURES} for values in (measured, predicted)]
+        predicted.append(
+            {figure: float(np.median([prediction[figure] for prediction in served])) for figure in FIGURES}
+        )
+    means = [{figure: fmean(row[figure] for row in values) for figure in FIGURES} for values in (measured, predicted)]
     return HeldOut(label, *means)
 
 
@@ -78,9 +80,9 @@ def hold_out(stages: Sequence[MeasuredStage], whole: EngineModel) -> tuple[HeldO
         groups.setdefault(stage.label if several else stage.name, []).append(stage)
     predictions: list[HeldOut] = []
     for label, group in sorted(groups.items(), key=lambda item: item[1][0].load.value):
-        others = [stage for name, rest in groups.items() if name != label for stage in rest]
+        fitted = [stage for name, rest in groups.items() if name != label for stage in rest]
         try:
-            model = replace(fit_stages(others, whole.slots), late_handover=whole.late_handover)
+            model = replace(fit_stages(fitted, whole.slots), late_handover=whole.late_handover)
             predictions.append(predict_unseen(model, label, group))
         except CannotPlan:
             continue

@@ -17,7 +17,7 @@ from enginebench.analysis.arrays import Floats
 from enginebench.analysis.plan.measured import SupportedLoads
 from enginebench.analysis.plan.model import EngineModel, Future
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
-from enginebench.analysis.plan.requests import Band, Lengths, Requests, band, joined, not_above
+from enginebench.analysis.plan.requests import Band, Lengths, Requests, band, joined
 from enginebench.analysis.plan.simulation import ClosedLoop, poisson_arrivals, serve
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective
@@ -83,7 +83,7 @@ class Fleet:
         return sum(self.meets(replicas, future) for future in range(futures)) / futures
 
     def sustains(self, replicas: int, futures: int = FUTURES) -> bool:
-        """Whether at least 95 % of the futures meet every objective; ends as soon as too many missed one."""
+        """Return whether at least 95 % of the futures meet every objective; stop as soon as too many missed one."""
         allowed = math.floor((1 - SURE) * futures + 1e-9)
         missed = 0
         for future in range(futures):
@@ -113,7 +113,7 @@ class Fleet:
                 requests = self._arrivals(replicas, future)
             else:
                 requests = self._users(int(load), future)
-            within = [not_above(requests.latencies[each.metric], each.limit) for each in self.objectives]
+            within = [~(requests.latencies[goal.metric] > goal.limit) for goal in self.objectives]
             counts = tuple(int(good.sum()) for good in (*within, np.logical_and.reduce(within)))
             self.tallies[key] = Tally(len(requests.sched), counts)
         return self.tallies[key]

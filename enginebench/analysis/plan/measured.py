@@ -19,7 +19,7 @@ from enginebench.analysis.plan.requests import Lengths, Requests, answers_per_se
 from enginebench.analysis.plan.steps import Steps, find_steps
 from enginebench.records.load import Load, Users
 from enginebench.records.metrics import E2E_SINCE_DUE, OUTPUT_TOKENS, PROMPT_TOKENS
-from enginebench.records.rules import FAILURES_BORNE, UNJUDGED
+from enginebench.records.rules import MAX_FAILURE_SHARE, UNJUDGED
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.stage import SECOND
 
@@ -28,7 +28,7 @@ BEYOND = 1.5  # times the largest measured load of a replica, up to which predic
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStage:
-    """One stage of one run. Seconds since the run's start."""
+    """A stage of a run. Instants are seconds since the run's start."""
 
     name: str
     label: str  # what stages of one kind have in common
@@ -54,17 +54,13 @@ class MeasuredStage:
 
 def measured_stages(runs: Sequence[RunData]) -> list[MeasuredStage]:
     """Read the stages of all runs that can be planned from. Raises `CannotPlan` if there is none."""
-    streamed = [run for run in runs if _streamed(run)]
+    streamed = [run for run in runs if run.requests["t_first"].null_count() < len(run.requests)]
     stages = [_stage(run, window, len(runs) > 1) for run in streamed for window in windows_of(run)]
     counted = [stage for stage in stages if len(stage.lengths)]
-    usable = [stage for stage in counted if stage.failed <= FAILURES_BORNE]
+    usable = [stage for stage in counted if stage.failed <= MAX_FAILURE_SHARE]
     if not usable:
         raise CannotPlan(NotPlanned.FAILURES if counted else NotPlanned.FEW_STEPS)
     return usable
-
-
-def _streamed(run: RunData) -> bool:
-    return run.requests["t_first"].null_count() < len(run.requests)
 
 
 def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:

@@ -18,9 +18,9 @@ from enginebench.analysis.plan.steps import Generator, Steps
 MIN_SEEN = 10  # steps from which a limit is read
 MIN_SEEN_SHARE = 0.01  # of a stage's steps in which more requests than the engine reports must have run to refute it
 MIN_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
-MIN_PILED = 3 * MIN_SEEN  # steps at a limit that is told from what is below it
-BELOW = 3  # numbers below, of which it has more steps than all together
-NEARLY = 0.98
+MIN_PILED = 3 * MIN_SEEN  # steps at a limit on running requests
+BELOW = 3  # numbers below a limit, which have fewer steps together
+NEARLY = 0.98  # share of the largest overlap of intervals
 AGREED = 0.5  # share of steps that must show the same number
 
 
@@ -32,7 +32,7 @@ class SlotsFrom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """What the simulation needs to know of a replica. `slots` is how many requests run at a time, `None` if no limit
+    """A replica, as far as the simulation needs it. `slots` is how many requests run at a time, `None` if no limit
     was seen. Its steps take `slower` times as long as the fit says."""
 
     fit: Fit
@@ -47,20 +47,20 @@ class EngineModel:
 
 @dataclass(frozen=True, slots=True)
 class Future:
-    """One simulated future, by its number: random draws, and how fast the machine is on that day."""
+    """A simulated future, by its number: random draws, and how fast the machine is on that day."""
 
     number: int
     seed: int = 0
 
     @property
     def rng(self) -> Generator:
-        """From its beginning, so that other fleets meet the same future (common random numbers)."""
+        """Start the draws again, so that other fleets meet the same future (common random numbers)."""
         return np.random.default_rng([self.seed, self.number])
 
     @property
     def deviations(self) -> float:
-        """Standard deviations of its drift by which the machine is slower than usual: normal quantiles at the points of
-        van der Corput's sequence, which are spread evenly for any number of futures."""
+        """Return by how many standard deviations of its drift the machine is slower than usual: normal quantiles at the
+        points of van der Corput's sequence, which are spread evenly for any number of futures."""
         point, part = 0.0, 0.5
         digits = self.number + 1
         while digits:
@@ -143,7 +143,7 @@ def _taken(steps: Steps, late_handover: bool) -> Floats:
 
 
 def _pauses(stages: Sequence[Steps]) -> bool:
-    """Whether more prefills were computed alone than together with tokens of running requests."""
+    """Return whether more prefills were computed alone than together with tokens of running requests."""
     joined = sum(int((steps.mixed & (steps.occupied > steps.prompts)).sum()) for steps in stages)
     return sum(int(steps.alone.sum()) for steps in stages) > joined
 

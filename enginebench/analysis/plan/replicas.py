@@ -17,7 +17,7 @@ from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load
 from enginebench.records.metrics import FAILURE_SHARE, THROUGHPUT
-from enginebench.records.rules import FAILURES_BORNE
+from enginebench.records.rules import MAX_FAILURE_SHARE
 from enginebench.records.view import Estimate, Missing
 
 if TYPE_CHECKING:
@@ -115,6 +115,6 @@ def _throughput(frame: Frame, name: str) -> Estimate:
     if stage is None or not frame.engine(name).at(stage):
         return Estimate(None, missing=Missing.NOT_OBSERVED)
     failed = frame.engine(name).estimate(stage, FAILURE_SHARE).value
-    if failed is not None and failed > FAILURES_BORNE:
+    if failed is not None and failed > MAX_FAILURE_SHARE:
         return Estimate(None, missing=Missing.FAILED)
     return frame.engine(name).estimate(stage, THROUGHPUT)

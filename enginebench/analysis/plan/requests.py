@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from enginebench.analysis.arrays import Flags, Floats, Integers
@@ -29,11 +28,11 @@ FIGURES = {
     E2E_MEAN: "E2E mean",
     THROUGHPUT: "tokens/s",
 }
-"""What a prediction is judged by, with titles."""
+"""The figures that a prediction is judged by, with titles."""
 INSTANTS = ("sched", "first", "last")
 KNOWN = {"t_sched", "t_first", "t_last", OUTPUT_TOKENS, "unseen_tokens", "first_chunk_tokens", "chunks"}
 LATENCIES = {name: metric for name, metric in OBJECTIVES.items() if columns_of([metric.formula]) <= KNOWN}
-"""What an objective of a plan may limit: metrics of fields that a simulation has."""
+"""The metrics that an objective of a plan may limit: those of fields that a simulation has."""
 SPREAD = (0.05, 0.95)  # nine in ten futures lie inside
 
 
@@ -127,12 +126,13 @@ def answers_per_second(requests: Requests, start: float, end: float) -> float:
 
 
 def _percentile(ascending: Floats, q: float) -> float:
-    """By nearest rank; `nan` unless at least one value is expected above it."""
+    """Return the nearest-rank percentile; `nan` unless at least one value is expected above it."""
     return percentile(ascending, q) if len(ascending) * (1 - q) >= 1 - 1e-9 else math.nan
 
 
 def _tokens(requests: Requests, start: float, end: float) -> float:
-    """Output tokens that came in [`start`, `end`): the first at its instant, the rest spread evenly up to the last."""
+    """Count output tokens that came in [`start`, `end`): the first at its instant, the rest spread evenly up to the
+    last."""
     came = np.isfinite(requests.last)
     first, last, later = requests.first[came], requests.last[came], requests.lengths.output[came] - 1
     begin, stop = np.clip(first, start, end), np.clip(last, start, end)
@@ -149,10 +149,6 @@ def simulated(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
     return limits
 
 
-def not_above(latencies: npt.NDArray[np.floating], limit: float) -> Flags:
-    return np.asarray(~(latencies > limit))
-
-
 @dataclass(frozen=True, slots=True)
 class Band:
     """The median over futures, and the range of nine in ten of them."""
@@ -166,7 +162,7 @@ class Band:
 
 
 def band(values: Sequence[float]) -> Band:
-    """Ends are values that occurred: outwards from each quantile the next one."""
+    """Return the band of values. Its ends are values that occurred: outwards from each quantile the next one."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     low, high = math.floor(SPREAD[0] * (len(ordered) - 1)), math.ceil(SPREAD[1] * (len(ordered) - 1))
     return Band(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))

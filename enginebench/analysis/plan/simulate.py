@@ -46,7 +46,7 @@ def simulate(runs: Sequence[RunData], load: Load, seconds: float, objectives: Se
         think = np.concatenate(pauses) if pauses else np.zeros(0)
         peak = Peak(load, pooled([stage.lengths for stage in stages]), seconds, think=think)
         supported = supported_loads(stages, model.slots is not None, objectives)
-        found = fewest_replicas(Fleet(model, peak, limits), supported)
+        replicas = fewest_replicas(Fleet(model, peak, limits), supported)
     except CannotPlan as error:
         return Simulation(model, held_out, None, error.reason)
-    return Simulation(model, held_out, found, None)
+    return Simulation(model, held_out, replicas, None)

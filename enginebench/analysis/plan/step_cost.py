@@ -137,7 +137,8 @@ def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
 
 
 def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
-    """The columns of the fit; `BATCHED` only with steps of one, of two and of more requests, `BEYOND` with a knee."""
+    """Choose the columns of the fit; `BATCHED` only with steps of one, of two and of more requests, `BEYOND` with a
+    knee."""
     chosen = _prefill_columns(features, rows, ratio) + [BEYOND] * bool(features[:, BEYOND].any())
     alone = features[:, BATCHED] == 0
     decoding = features[~alone & (features[:, PROMPTS] == 0)]
@@ -148,7 +149,7 @@ def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
 
 
 def _prefill_columns(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
-    """Without `BATCHED`; prompt tokens or prompts, or both if the steps can separate them."""
+    """Choose the columns without `BATCHED`; prompt tokens or prompts, or both if the steps can separate them."""
     fixed = [BASE] if np.ptp(features[:, RUNNING]) == 0 else [BASE, RUNNING]
     prefills = features[features[:, PROMPTS] > 0]
     if not len(prefills):
@@ -165,7 +166,7 @@ def _prefill_columns(features: Floats, rows: Floats, ratio: Floats) -> list[int]
 
 
 def _least_squares(rows: Floats, values: Floats, chosen: list[int]) -> tuple[Floats, float]:
-    """Coefficients, none below zero, and the sum of squared errors."""
+    """Return coefficients, none below zero, and the sum of squared errors."""
     used = rows[:, chosen]
     scale = np.maximum(np.abs(used).max(axis=0), 1e-12)
     q, r = np.linalg.qr(used / scale)  # nnls on the triangular factor costs the same for any number of steps
@@ -184,6 +185,6 @@ def _drift(stages: Sequence[Steps], seconds: Floats, fitted: Floats) -> float:
         if len(steps.end):
             period = np.floor((steps.end - steps.end[0]) / PERIOD).astype(np.int64)
             measured, expected = (np.bincount(period, weights=values[rows]) for values in (seconds, fitted))
-            judged = (np.bincount(period) >= MIN_STEPS) & (measured > 0)
-            ratios += (measured[judged] / np.maximum(expected[judged], 1e-12)).tolist()
+            enough = (np.bincount(period) >= MIN_STEPS) & (measured > 0)
+            ratios += (measured[enough] / np.maximum(expected[enough], 1e-12)).tolist()
     return float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0

@@ -46,7 +46,7 @@ class Steps:
 
     @property
     def synchronised(self) -> bool:
-        """Whether the engine computes one batch for all requests; else each request has steps of its own."""
+        """Return whether the engine computes one batch for all requests; else each request has steps of its own."""
         return self.complete >= SYNCHRONISED
 
 
@@ -58,7 +58,7 @@ def find_steps(chunks: WindowChunks) -> Steps | None:
 
 
 def _clusters(chunks: WindowChunks, gap: float) -> Integers:
-    """The cluster of each chunk: a new one begins after a `gap` in seconds, or when a request comes again."""
+    """Number the cluster of each chunk: a new one begins after a `gap` in seconds, or when a request comes again."""
     cut = np.concatenate(([False], np.diff(chunks.stamp) > gap))
     group = np.cumsum(cut)
     order = np.lexsort((chunks.request, group))
@@ -123,14 +123,12 @@ def _steps(chunks: WindowChunks, cluster: Integers) -> Steps:
 def _admissions(
     chunks: WindowChunks, begins: Integers, busy: Flags, end: Floats, occupied: Integers
 ) -> dict[str, Floats]:
-    """When requests came, by what they just missed and just caught, and how long the others waited for an idle engine.
-
-    Those that waited for more than a step may have waited for a slot, if others had them all.
-    """
+    """Return when requests came, by the steps that they just missed and just caught, and how long the others waited for
+    an idle engine. Those that waited for more than a step may have waited for a slot, if others had them all."""
     first = np.flatnonzero((begins > 2) & (begins < len(busy)))
     at = begins[first]
-    known = busy[at] & busy[at - 1]
-    first, at = first[known], at[known]
+    observed = busy[at] & busy[at - 1]
+    first, at = first[observed], at[observed]
     inside = np.flatnonzero((begins > 0) & (begins < len(busy)))
     single = np.bincount(begins[inside], minlength=len(busy)) == 1
     idle = inside[~busy[begins[inside]] & single[begins[inside]] & (chunks.due[inside] >= end[begins[inside] - 1])]
@@ -144,7 +142,7 @@ def _admissions(
 
 
 def _tokens_per_step(chunks: WindowChunks, begins: Integers, ends: Integers, alone: Flags) -> float:
-    """Of the answers that lie wholly in the piece: their tokens by the steps that they took part in."""
+    """Divide the tokens of the answers that lie wholly in the piece by the steps that they took part in."""
     whole = (begins >= 0) & (ends >= 0) & (ends < len(alone)) & (chunks.output > 1)
     if not whole.any():
         return 1.0

@@ -64,8 +64,8 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     for engine in frame.engines:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
         points = [_point(frame, engine.label, stage, engine.column(stage.label, column)) for stage in stages]
-        series.append(Series(engine.label, tuple(point for point in points if point.y is not None or point.failed)))
-    values = [point.y for drawn in series for point in drawn.points if point.y is not None]
+        series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
+    values = [y for drawn in series for point in drawn.points if (y := point.y) is not None and math.isfinite(y)]
     if not values:
         return None
     objective = next((objective for objective in frame.tier if column_of(objective) == column), None)
@@ -88,13 +88,12 @@ def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> P
     high = None if estimate.high is None or math.isinf(estimate.high) else estimate.high
     return Point(
         x=_place(frame, stage),
-        y=None if failed else estimate.value,
+        y=estimate.value,
         low=None if failed else estimate.low,
         high=None if failed else high,
         label=stage.label,
         status=None if verdict is None else verdict.status,
         confirmed=verdict is None or verdict.confirmed,
-        failed=failed,
     )
 
 

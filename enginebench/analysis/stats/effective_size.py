@@ -26,8 +26,8 @@ Codes = npt.NDArray[np.intp]
 # The larger of two estimates: 16 cosines are less noisy, 8 are less biased where the correlation is long.
 COSINES = (8, 16)
 POINTS_PER_COSINE = 4  # at least; so 16 values are the fewest with an error
-LEAST_POINTS = 16
-MOST_POINTS = 20_000  # longer series are averaged in groups first, which keeps their low frequencies
+MIN_POINTS = 16
+MAX_POINTS = 20_000  # longer series are averaged in groups first, which keeps their low frequencies
 PARTS = 16  # of the window: cells of user and part hold what is counted both along time and by user
 CONGESTION = 1.5  # users of one replica slow each other down, so the variance between clusters is too small
 CYCLE = 0.45  # autocorrelation after one cycle from which a series counts as cyclic
@@ -47,7 +47,7 @@ class MeanError:
 
     @property
     def half_width(self) -> float:
-        """Of the 95 % interval."""
+        """Return half the width of the 95 % interval."""
         return t_quantile(self.freedom) * math.sqrt(self.variance)
 
 
@@ -72,7 +72,8 @@ class EffectiveSampleSize:
 
 
 def effective_size(hits: Flags, codes: Codes | None = None) -> EffectiveSampleSize:
-    """Of the share of true values in time order, at least `LEAST_POINTS` of them; `codes` from `user_codes`."""
+    """Return the effective size of the share of true values, which are `MIN_POINTS` or more in time order. `codes` are
+    those of `user_codes`."""
     n, share = len(hits), float(hits.mean())
     if share in (0.0, 1.0):
         return EffectiveSampleSize(n, n, n)
@@ -88,21 +89,21 @@ def effective_size(hits: Flags, codes: Codes | None = None) -> EffectiveSampleSi
 
 
 def user_codes(users: npt.ArrayLike | None) -> Codes | None:
-    """Users numbered from 0; `None` where most requests have a user of their own and so tell nothing of users."""
+    """Number the users from 0; `None` if most requests have a user of their own, which tells nothing of users."""
     if users is None:
         return None
-    given = np.asarray(users)
-    if given.dtype.kind == "i" and len(given) and 0 <= given.min() <= given.max() < len(given):
-        there = np.bincount(given) > 0  # small numbers need no sorting
-        count, codes = int(there.sum()), (np.cumsum(there) - 1)[given]
+    labels = np.asarray(users)
+    if labels.dtype.kind == "i" and len(labels) and 0 <= labels.min() <= labels.max() < len(labels):
+        present = np.bincount(labels) > 0  # small numbers need no sorting
+        count, codes = int(present.sum()), (np.cumsum(present) - 1)[labels]
     else:
-        names, codes = np.unique(given, return_inverse=True)
+        names, codes = np.unique(labels, return_inverse=True)
         count = len(names)
     return codes if 2 <= count <= len(codes) / 2 else None
 
 
 def cells_by_user(codes: Codes, parts: npt.NDArray[np.intp], weights: Floats) -> Floats:
-    """Sums of `weights` by user (rows) and part of the window (columns)."""
+    """Sum `weights` by user (rows) and part of the window (columns)."""
     users = int(codes.max()) + 1
     sums = np.bincount(codes * PARTS + parts, weights=weights, minlength=users * PARTS)
     return sums.astype(np.float64).reshape(users, PARTS)
@@ -110,12 +111,12 @@ def cells_by_user(codes: Codes, parts: npt.NDArray[np.intp], weights: Floats) ->
 
 @lru_cache(maxsize=8)  # the series of a stage have one length, and there are hundreds of them
 def _parts(n: int) -> npt.NDArray[np.intp]:
-    """Of n values in time order: in which of the window's parts each one is."""
+    """Number the part of the window in which each of n values in time order is."""
     return np.arange(n) * PARTS // n
 
 
 def mean_error(values: Floats, cells: Floats | None = None) -> MeanError:
-    """The error of the mean of `values` in time order, at least `LEAST_POINTS` of them.
+    """Return the error of the mean of `values` in time order, at least `MIN_POINTS` of them.
 
     `cells` are the shares of users (rows) and parts of the window (columns) in the mean's deviation: they add the
     variance between users.
@@ -126,7 +127,7 @@ def mean_error(values: Floats, cells: Floats | None = None) -> MeanError:
     users, parts = cells.shape
     by_user = float((cells.sum(axis=1) ** 2).sum()) * users / (users - 1)
     by_both = float((cells**2).sum())
-    # Where users are all alike the two differ by chance, with twice this standard deviation: half of it is ignored.
+    # If all users are equal the two differ by chance, with twice this standard deviation: half of it is ignored.
     noise = by_both * math.sqrt(0.5 / (users - 1))
     between = max(0.0, by_user - by_both - noise) * parts / (parts - 1) * CONGESTION
     total = along_time + between
@@ -137,8 +138,8 @@ def mean_error(values: Floats, cells: Floats | None = None) -> MeanError:
 
 
 def _along_time(residuals: Floats) -> tuple[float, float]:
-    """Variance of the mean, and its degrees of freedom."""
-    group = -(-len(residuals) // MOST_POINTS)
+    """Return the variance of the mean, and its degrees of freedom."""
+    group = -(-len(residuals) // MAX_POINTS)
     groups = residuals[: len(residuals) // group * group].reshape(-1, group)
     points = np.einsum("ij->i", groups) / group  # three times as fast as `mean` of so short rows
     most = min(COSINES[-1], len(points) // POINTS_PER_COSINE)
@@ -147,8 +148,8 @@ def _along_time(residuals: Floats) -> tuple[float, float]:
 
 
 def first_cosines(values: Floats, most: int) -> Floats:
-    """Coefficients 0 to `most` of the orthonormal DCT-II, which is all that low frequencies need. By `einsum`: BLAS
-    would start a thread for each core, and other threads have work for them."""
+    """Return coefficients 0 to `most` of the orthonormal DCT-II, which low frequencies need. `einsum` is used because
+    BLAS would start a thread for each core, and other threads have work for them."""
     coefficients: Floats = np.einsum("ij,j->i", _cosine_basis(len(values), most), values)
     return coefficients
 
@@ -163,7 +164,7 @@ def _cosine_basis(n: int, most: int) -> Floats:
 
 
 def ranks_of(values: Floats) -> Floats:
-    """Ranks from 1; equal values share the mean of theirs. As `scipy.stats.rankdata`, whose import takes a second."""
+    """Return ranks from 1; equal values share their mean. `scipy.stats.rankdata` would take a second to import."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks: Floats = (last - (counts - 1) / 2)[which]
@@ -179,7 +180,7 @@ class Cycle:
 
 
 def find_cycle(values: Floats) -> Cycle | None:
-    """The cycle of a series that repeats itself, as users in lock step make it do; `None` if it does not.
+    """Return the cycle of a series that repeats itself, as with users in lock step; `None` if it does not.
 
     The lag of the first large autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE`
     and chance, and the series holds at least three cycles. A series that repeats itself does not show how its pattern

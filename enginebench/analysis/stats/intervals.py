@@ -20,7 +20,7 @@ from scipy import special
 
 from enginebench.analysis.arrays import Flags, Floats
 from enginebench.analysis.stats.effective_size import (
-    LEAST_POINTS,
+    MIN_POINTS,
     PARTS,
     Codes,
     Cycle,
@@ -31,25 +31,26 @@ from enginebench.analysis.stats.effective_size import (
     mean_error,
     user_codes,
 )
-from enginebench.analysis.stats.quantiles import TAIL, least_samples
+from enginebench.analysis.stats.quantiles import TAIL, min_samples
 from enginebench.records.rules import nearest_rank
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
 NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
 TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
-ENOUGH = 90  # effective requests along time that do for any tail
-ENOUGH_BY_USER = 4  # times as many by user, where users differ: a tail comes from the few users of the slowest replica
+MAX_NEEDED = 90  # effective requests along time that are enough for any tail
+BY_USER_FACTOR = 4  # more requests are needed if users differ: a tail comes from the few users of the slowest replica
 MISSED_BURSTS = 24.0  # over the effective requests beyond a percentile: by how much its upper end is less certain
-LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
+MIN_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
 BISECTIONS = 30  # halve the range of a share: to a billionth
 BINS = 240  # of a window, for rates
-LEAST_BINS = 10  # with arrivals
+MIN_BINS = 10  # with arrivals
 RIGID = 0.65  # autocorrelation after one cycle above which a window's edges decide its rate
 
 
-def needed(q: float) -> int:
-    """The fewest requests from which percentile q has an interval: 16 for p50, 36 for p90, 72 for p95, 368 for p99."""
-    return max(LEAST_POINTS, least_samples(q))
+def min_requests(q: float) -> int:
+    """Return the number of requests from which percentile q has an interval: 16 for p50, 36 for p90, 72 for p95, 368
+    for p99."""
+    return max(MIN_POINTS, min_samples(q))
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class _Requests:
         return find_cycle(self.values)
 
     def size_at(self, q: float) -> EffectiveSampleSize:
-        """Of the share of requests at or below percentile q."""
+        """Return the effective size of the share of requests at or below percentile q."""
         level = self.ascending[nearest_rank(len(self.values), q) - 1]
         below = self.values <= level if level < self.ascending[-1] else self.values < level
         return effective_size(below, self.codes)
@@ -84,17 +85,17 @@ def percentile_intervals(
     users: npt.ArrayLike | None = None,
     censored: npt.ArrayLike | None = None,
 ) -> list[Estimate]:
-    """Percentiles (nearest rank) of the attempted requests in the order they were scheduled, failed ones as +inf.
+    """Return percentiles (nearest rank) of the attempted requests in the order they were scheduled, failed ones as
+    +inf.
 
     `users` names the user of each request (any integers or strings); without it only correlation along time counts.
     `censored` is true where the value is only a lower bound (a request that was cut off): a percentile that depends on
     such values by more than `NEGLIGIBLE` is withheld (`CUT_OFF`). The value or the upper end of the interval
     may be +inf.
 
-    The ends are order statistics (Hahn & Meeker 1991, section 5.2), as of so many independent requests as the effective
-    sample size of the share at or below the percentile (Woodruff 1952); for the upper end, that of the median where it
-    is smaller, because few and clustered values show too little of their correlation.
-    """
+    The ends are order statistics (Hahn & Meeker 1991, section 5.2), as of n independent requests, where n is the
+    effective sample size of the share at or below the percentile (Woodruff 1952); for the upper end, that of the median
+    where it is smaller, because few and clustered values show too little of their correlation."""
     values = np.asarray(in_time_order, dtype=np.float64)
     if len(values) == 0:
         return [NO_SAMPLES for _ in qs]
@@ -113,10 +114,10 @@ def percentile_intervals(
 
 
 def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estimate:
-    """`upper` are the ascending values with censored ones at +inf."""
+    """Return one percentile; `upper` are the ascending values with censored ones at +inf."""
     lower, n = requests.ascending, len(upper)
     plain = Estimate(float(upper[nearest_rank(n, q) - 1]), n=n)
-    if n < needed(q):
+    if n < min_requests(q):
         return replace(plain, missing=Missing.FEW_REQUESTS)
     if lower[0] == lower[-1]:
         return replace(plain, low=plain.value, high=plain.value)
@@ -143,19 +144,19 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estima
 
 
 def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) -> bool:
-    """Whether there are too few effective requests for the interval of a tail. The median decides: a tail alone does
-    not show how few the bursts are that it comes from, and using it would select the windows that by chance had few."""
+    """Return whether there are too few effective requests for the interval of a tail. The median decides: a tail alone
+    does not show how few bursts it comes from, and using it would select the windows that by chance had few."""
     if min(q, 1 - q) > TAIL_SHARE:
         return False
-    least = min(least_samples(q), ENOUGH)
+    least = min(min_samples(q), MAX_NEEDED)
     if median.along_time < min(least, median.n / 3):  # independent requests have no bursts
         return True
-    return median.users_differ and min(at.size, median.size) < ENOUGH_BY_USER * least
+    return median.users_differ and min(at.size, median.size) < BY_USER_FACTOR * least
 
 
 def _missed_bursts(q: float, median: EffectiveSampleSize) -> float:
-    """By how much the variance is raised on the side of a percentile that bursts move: a window that by chance had few
-    of them has a low percentile and a small variance at once. 1 where requests are independent."""
+    """Return the factor that raises the variance on the side of a percentile that bursts move: a window that by chance
+    had few of them has a low percentile and a small variance at once. It is 1 if requests are independent."""
     beyond = median.along_time * (1 - max(q, 0.5))
     return 1 + median.correlation * MISSED_BURSTS / beyond
 
@@ -165,10 +166,10 @@ def share_interval(
     users: npt.ArrayLike | None = None,
     latencies: npt.ArrayLike | None = None,
 ) -> Estimate:
-    """The share of true values in a series of booleans in time order: failures, or requests that met an SLO.
+    """Return the share of true values in a series of booleans in time order: failures, or requests that met an SLO.
 
-    `latencies` of the same requests, where hits are decided by them, show correlation and users in lock step better
-    than the hits do. Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
+    `latencies` of the same requests, if they decide the hits, show correlation and users in lock step better than the
+    hits do. If latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one request.
     """
     return share_intervals([hits_in_time_order], users, latencies)[0]
 
@@ -178,8 +179,8 @@ def share_intervals(
     users: npt.ArrayLike | None = None,
     latencies: npt.ArrayLike | None = None,
 ) -> list[Estimate]:
-    """`share_interval` of several shares of the same requests, such as those within each of several limits: what is
-    known of the latencies does not depend on the limit."""
+    """Return several shares of the same requests, such as those within each of several limits. The correlation of the
+    latencies, which does not depend on the limit, is estimated once."""
     codes = user_codes(users)
     requests = None if latencies is None else _Requests(np.asarray(latencies, dtype=np.float64), codes)
     return [_share_interval(np.asarray(hits, dtype=bool), codes, requests) for hits in hits_in_time_order]
@@ -193,17 +194,17 @@ def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None
     if requests is not None:
         cycle = requests.cycle
     else:
-        cycle = find_cycle(hits.astype(np.float64)) if rarer * n >= LEAST_BINS else None
+        cycle = find_cycle(hits.astype(np.float64)) if rarer * n >= MIN_BINS else None
     if rarer == 0:
         low, size = _lowest_without_misses(n, requests, cycle)
         return Estimate(share, low if share else 0.0, 1.0 if share else 1 - low, n, effective=size)
-    if n < LEAST_POINTS:
+    if n < MIN_POINTS:
         return Estimate(share, n=n, missing=Missing.FEW_REQUESTS)
     if cycle is not None:
         return Estimate(share, n=n, missing=Missing.CYCLIC)
     at = effective_size(hits, codes)
     if requests is None:
-        median, slow, withheld = at, share < 0.5, _too_few_misses(share, at)
+        median, slow, withheld = at, share < 0.5, 0 < rarer * at.size < MIN_EFFECTIVE and at.size < n / 2
     else:
         values, median = requests.values, requests.median_size
         slow, withheld = bool(np.median(values[hits]) > np.median(values[~hits])), _withheld(share, at, median)
@@ -217,10 +218,10 @@ def _share_interval(hits: Flags, codes: Codes | None, requests: _Requests | None
 
 
 def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | None) -> tuple[float, float]:
-    """The lower end of a share of which there is not a single miss, and its effective sample size."""
+    """Return the lower end of a share without a single miss, and its effective sample size."""
     if cycle is not None:
         return clopper_pearson(1.0, n / cycle.length)[0], n / cycle.length
-    if requests is None or n < LEAST_POINTS:
+    if requests is None or n < MIN_POINTS:
         return clopper_pearson(1.0, n)[0], n
     median = requests.median_size
     # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
@@ -231,7 +232,7 @@ def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | No
 def share_bounds(
     share: Estimate, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
 ) -> tuple[float | None, float | None]:
-    """The ends of a share's interval; if it is withheld, bounds that hold all the same."""
+    """Return the ends of a share's interval; if it is withheld, wider bounds."""
     if share.low is not None or share.value is None:
         return share.low, share.high
     return widest_bounds(share.value, latencies_in_time_order, users)
@@ -240,8 +241,8 @@ def share_bounds(
 def widest_bounds(
     share: float, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
 ) -> tuple[float, float]:
-    """What holds of the share of requests within a limit also where its own interval is withheld, so that a question
-    which is decided by far does not stay open: 3 of 96 requests within a limit do not become 95 % in the long run.
+    """Return bounds of a share of requests within a limit whose interval is withheld, so that a clear question does not
+    stay open: 3 of 96 requests within a limit do not become 95 % in the long run.
 
     The share is at most that of requests up to the median, which lies above the limit, and whose interval is never
     withheld; likewise at least, where the median lies below. Repeated cycles count as one request each. However
@@ -250,7 +251,7 @@ def widest_bounds(
     requests = _Requests(np.asarray(latencies_in_time_order, dtype=np.float64), user_codes(users))
     low, high = TAIL * share, 1 - TAIL * (1 - share)
     n = len(requests.values)
-    if n < LEAST_POINTS:
+    if n < MIN_POINTS:
         return low, high
     if requests.cycle is not None:
         bounds = clopper_pearson(share, n / requests.cycle.length)
@@ -261,13 +262,9 @@ def widest_bounds(
     return max(low, bounds[0]), min(high, bounds[1])
 
 
-def _too_few_misses(share: float, size: EffectiveSampleSize) -> bool:
-    """Without latencies, nothing but the rarer of hits and misses shows how correlated they are."""
-    return 0 < min(share, 1 - share) * size.size < LEAST_EFFECTIVE and size.size < size.n / 2
-
-
 def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> float:
-    """The lower end of a share of requests below a level: the least q whose percentile has its upper end there."""
+    """Return the lower end of a share of requests below a level: the least q whose percentile has its upper end
+    there."""
     low, excluded = 0.0, clopper_pearson(share, size)[0]
     for _ in range(BISECTIONS):
         middle = (low + excluded) / 2
@@ -279,7 +276,7 @@ def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> flo
 
 
 def clopper_pearson(share: float, n: float) -> tuple[float, float]:
-    """Clopper & Pearson's limits, for n that need not be an integer."""
+    """Return Clopper & Pearson's limits, for n that need not be an integer."""
     hits, misses = share * n, (1 - share) * n
     low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
     high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
@@ -287,16 +284,16 @@ def clopper_pearson(share: float, n: float) -> tuple[float, float]:
 
 
 def bin_events(times: npt.ArrayLike, start: float, end: float, bins: int = BINS) -> Floats:
-    """Numbers of events in equal parts of [start, end), as `rate_interval` takes them."""
+    """Count events in equal parts of [start, end), as `rate_interval` takes them."""
     return np.histogram(np.asarray(times, dtype=np.float64), bins, (start, end))[0].astype(np.float64)
 
 
 def bin_by_user(
     times: npt.ArrayLike, users: npt.ArrayLike, start: float, end: float, amounts: npt.ArrayLike | None = None
 ) -> Floats:
-    """Amounts of each user (rows) in `PARTS` equal parts of [start, end), as `rate_interval` takes them.
+    """Sum amounts of each user (rows) in `PARTS` equal parts of [start, end), as `rate_interval` takes them.
 
-    One event a request will do: its tokens at the instant at which it ended.
+    One event for each request is enough: its tokens at the instant at which it ended.
     """
     stamps = np.asarray(times, dtype=np.float64)
     weights = np.ones(len(stamps)) if amounts is None else np.asarray(amounts, dtype=np.float64)
@@ -309,7 +306,7 @@ def bin_by_user(
 
 
 def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike | None = None) -> Estimate:
-    """Amount per second over a window of `seconds`: throughput in tokens/s, goodput or requests in 1/s.
+    """Return the amount per second over a window of `seconds`: throughput in tokens/s, goodput or requests in 1/s.
 
     `amounts` arrived in successive equal parts of the window, best `BINS` of them (`bin_events` makes them of events).
     `by_user` (`bin_by_user`) adds the variance between users of a closed loop. `n` is the number of parts.
@@ -320,7 +317,7 @@ def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike
         return NO_SAMPLES
     rate = float(parts.sum()) / seconds
     filled = int(np.count_nonzero(parts))
-    if n < LEAST_POINTS or filled < LEAST_BINS:
+    if n < MIN_POINTS or filled < MIN_BINS:
         return Estimate(rate, n=n, missing=Missing.FEW_REQUESTS)
     cycle = find_cycle(parts)
     if cycle is not None and cycle.rho > RIGID:

@@ -18,9 +18,9 @@ from functools import lru_cache
 import numpy as np
 
 from enginebench.analysis.arrays import Floats, Integers
-from enginebench.analysis.stats.intervals import NEGLIGIBLE, needed
+from enginebench.analysis.stats.intervals import NEGLIGIBLE, min_requests
 from enginebench.analysis.stats.quantiles import t_quantile
-from enginebench.analysis.stats.repeats import REPEATS, ROUNDING, within_run_error
+from enginebench.analysis.stats.repeats import MIN_REPEATS, ROUNDING, within_run_error
 from enginebench.records.metrics import PERCENTILES
 from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.rules import nearest_rank
@@ -32,7 +32,7 @@ TAIL_RANKS = 256  # the slowest, all kept; below them a rank is at most 1/256 of
 
 
 def packed(ascending: Floats, limits: Sequence[float] = ()) -> Ordered:
-    """Keep values in ascending order, apart at the `limits`."""
+    """Pack values in ascending order, with the ranks at which the `limits` separate them."""
     n = len(ascending)
     if n <= MAX_EXACT:
         return Ordered(ascending.astype("<f8").tobytes())
@@ -51,7 +51,7 @@ def _kept_ranks(n: int) -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """In ascending order, with the number of requests that do not exceed each."""
+    """Values in ascending order, with the number of requests that do not exceed each."""
 
     values: Floats
     up_to: Integers
@@ -65,8 +65,8 @@ class _Values:
 
 
 def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
-    """One run's own percentile; of several that of their attempted requests together, failed ones as +∞. Without a
-    value if one run has none. `name` is that of the percentile, such as `p95`."""
+    """Return one run's own percentile; of several runs that of their attempted requests together, failed ones as +∞. It
+    has no value if a run has none. `name` is that of the percentile, such as `p95`."""
     if len(runs) == 1:
         return runs[0].percentile(name)
     n, q = sum(run.n for run in runs), PERCENTILES[name]
@@ -77,9 +77,11 @@ def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
         return Estimate(None, n=n, missing=Missing.CUT_OFF)
     if value == math.inf:
         return Estimate(value, n=n, missing=Missing.FAILED)
-    if len(runs) < REPEATS:
+    if len(runs) < MIN_REPEATS:
         return Estimate(value, n=n, missing=Missing.FEW_REPEATS)
-    if n < needed(q) or round(min(run.n for run in runs) * (1 - q), 9) < 1:  # a run's own would be its largest value
+    if (
+        n < min_requests(q) or round(min(run.n for run in runs) * (1 - q), 9) < 1
+    ):  # a run's own would be its largest value
         return Estimate(value, n=n, missing=Missing.FEW_REQUESTS)
     half = _half_width(runs, name, value)
     if half is None:
@@ -88,15 +90,15 @@ def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
 
 
 def pooled_answered(runs: Sequence[Distribution], name: str) -> float | None:
-    """The percentile of the requests that ended well, if others did not."""
+    """Return the percentile of the requests that ended well, if others did not."""
     if len(runs) == 1:
         return (runs[0].answered or {}).get(name)
-    known = _together([run.ended for run in runs])
-    return known.percentile(PERCENTILES[name]) if len(known.values) and any(run.failed for run in runs) else None
+    ended = _together([run.ended for run in runs])
+    return ended.percentile(PERCENTILES[name]) if len(ended.values) and any(run.failed for run in runs) else None
 
 
 def _half_width(runs: Sequence[Distribution], name: str, value: float) -> float | None:
-    """Of the interval, on the logarithm; `None` if a run has no percentile of its own, or all are equal."""
+    """Return half the interval of the logarithm; `None` if a run has no percentile of its own, or all are equal."""
     k, own = len(runs), [run.percentile(name) for run in runs]
     without_one = [_attempted([*runs[:i], *runs[i + 1 :]]).percentile(PERCENTILES[name]) for i in range(k)]
     values = np.array([[estimate.value or 0.0 for estimate in own], without_one])
@@ -109,17 +111,18 @@ def _half_width(runs: Sequence[Distribution], name: str, value: float) -> float 
 
 
 def _attempted(runs: Sequence[Distribution], cut_off_ended: bool = False) -> _Values:
-    """Of all runs, failed requests as +∞, and those that were cut off too, unless they ended as they were cut off."""
+    """Pool all runs. Failed requests are +∞, and so are those that were cut off, unless `cut_off_ended` takes the
+    instant of that as their end."""
     parts = [run.ended for run in runs] + [run.cut_off for run in runs if cut_off_ended]
     return _together(parts, sum(run.n for run in runs))
 
 
 def _together(parts: Sequence[Ordered | None], n: int = 0) -> _Values:
-    """The values of all parts; if they are fewer than `n`, the others are +∞."""
-    known = [part for part in parts if part is not None]
-    values = [np.frombuffer(part.values, "<f8") for part in known]
-    weights = [np.frombuffer(part.weights, "<u4") if part.weights else np.ones(len(part.values) // 8) for part in known]
-    infinite = max(n - int(sum(each.sum() for each in weights)), 0)
+    """Merge the values of all parts; if they are fewer than `n`, the others are +∞."""
+    packs = [part for part in parts if part is not None]
+    values = [np.frombuffer(pack.values, "<f8") for pack in packs]
+    weights = [np.frombuffer(pack.weights, "<u4") if pack.weights else np.ones(len(pack.values) // 8) for pack in packs]
+    infinite = max(n - int(sum(weight.sum() for weight in weights)), 0)
     ascending = np.concatenate([*values, [math.inf] * (infinite > 0)])
     order = np.argsort(ascending, kind="stable")
     up_to = np.cumsum(np.concatenate([*weights, [infinite] * (infinite > 0)])[order])

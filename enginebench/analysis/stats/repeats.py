@@ -12,12 +12,12 @@ from enginebench.analysis.stats.quantiles import CONFIDENCE, t_p_value, t_quanti
 from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
-REPEATS = 3  # runs of each engine below which no winner is named
+MIN_REPEATS = 3  # runs of each engine below which no winner is named
 ROUNDING = 1e-12  # share of their size by which floating point lets equal runs differ
 
 
-def repeats_interval(runs: Sequence[float], least_error: float = 0.0) -> Estimate:
-    """The mean over independent runs, one value a run, with Student's t interval; `least_error` as for `t_test`.
+def repeats_interval(runs: Sequence[float], min_error: float = 0.0) -> Estimate:
+    """Return the mean over independent runs, one value a run, with Student's t interval; `min_error` as for `t_test`.
 
     Durations, rates and shares are not negative, and so neither is the lower end where no run is.
     """
@@ -26,30 +26,31 @@ def repeats_interval(runs: Sequence[float], least_error: float = 0.0) -> Estimat
     if n == 0:
         return NO_SAMPLES
     mean = float(values.mean())
-    if n < REPEATS:
+    if n < MIN_REPEATS:
         return Estimate(mean, n=n, missing=Missing.FEW_REPEATS)
     error = _standard_error(values)
-    if max(error, least_error) <= rounding_of(values):
+    if max(error, min_error) <= rounding_of(values):
         return Estimate(mean, n=n, missing=Missing.FEW_REPEATS)
-    half = max(t_quantile(n - 1) * error, t_quantile(math.inf) * least_error)
+    half = max(t_quantile(n - 1) * error, t_quantile(math.inf) * min_error)
     return Estimate(mean, max(mean - half, min(float(values.min()), 0.0)), mean + half, n)
 
 
 def t_test(
-    ours: Floats, theirs: Floats, paired: bool, confidence: float = CONFIDENCE, least_error: float = 0.0
+    ours: Floats, theirs: Floats, paired: bool, confidence: float = CONFIDENCE, min_error: float = 0.0
 ) -> tuple[Estimate, float | None]:
-    """Difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p value.
+    """Return the difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p
+    value.
 
     As `scipy.stats.ttest_rel` and `ttest_ind`, which have no least error and take a millisecond each.
 
-    `least_error` is a standard error that the difference has at least, however alike the runs are: what the spread
+    `min_error` is a standard error that the difference has at least, however equal the runs are: what the spread
     inside them makes (`within_run_error`), or what chance makes of shares (`chance_error`). It only ever widens the
     interval and raises p. Without one, a difference that does not vary from run to run has neither an interval nor,
     unless it is 0, a p value: the resolution of the values is unknown, and two that were rounded may be one.
     """
     n = min(len(ours), len(theirs))
     difference = float(ours.mean() - theirs.mean())
-    if n < REPEATS:
+    if n < MIN_REPEATS:
         return Estimate(difference, n=n, missing=Missing.FEW_REPEATS), None
     if paired:
         error, freedom = _standard_error(ours - theirs), n - 1.0
@@ -58,10 +59,10 @@ def t_test(
         weights = sum(part**2 / (len(group) - 1) for part, group in zip(parts, (ours, theirs), strict=True))
         error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / weights if weights > 0 else n - 1.0
     rounding = max(rounding_of(ours), rounding_of(theirs))
-    if max(error, least_error) <= rounding:
+    if max(error, min_error) <= rounding:
         return Estimate(difference, n=n, missing=Missing.FEW_REPEATS), 1.0 if abs(difference) <= rounding else None
-    half = max(t_quantile(freedom, confidence) * error, t_quantile(math.inf, confidence) * least_error)
-    p = max(t_p_value(difference / e, f) for e, f in ((error, freedom), (least_error, math.inf)) if e > rounding)
+    half = max(t_quantile(freedom, confidence) * error, t_quantile(math.inf, confidence) * min_error)
+    p = max(t_p_value(difference / e, f) for e, f in ((error, freedom), (min_error, math.inf)) if e > rounding)
     return Estimate(difference, difference - half, difference + half, n), p
 
 
@@ -78,13 +79,13 @@ def ratio_test(
     theirs: Sequence[float],
     paired: bool,
     confidence: float = CONFIDENCE,
-    least_error: float = 0.0,
+    min_error: float = 0.0,
 ) -> tuple[Estimate, float | None]:
-    """Ratio of the geometric means of two engines' runs, one value a run: `t_test` on logarithms; and the two-sided p
-    value of a ratio of 1.
+    """Return the ratio of the geometric means of two engines' runs, one value a run, by a `t_test` of logarithms, and
+    the two-sided p value of a ratio of 1.
 
     `paired`: the i-th values are of the same repeat (runs interleaved), so what a repeat does to both falls out.
-    `least_error` is in the unit of the values, of the difference of their means; the smaller mean makes it relative.
+    `min_error` is in the unit of the values, of the difference of their means; the smaller mean makes it relative.
     A group of which all runs are +∞ (a percentile among failed requests), against one of which none is, has the ratio
     ∞, or 0, for certain, and no p value.
     """
@@ -94,34 +95,33 @@ def ratio_test(
         raise ValueError("paired samples need as many runs of one engine as of the other")
     if n == 0:
         return NO_SAMPLES, None
-    failed = failed_runs(top, bottom, when_ours=math.inf, when_theirs=0.0)
+    failed = _failed_ratio(top, bottom)
     if failed is not None:
         return failed, None
     if min(top.min(), bottom.min()) <= 0:
         return Estimate(None, n=n, missing=Missing.NOT_OBSERVED), None
-    relative_error = least_error / float(min(top.mean(), bottom.mean()))
+    relative_error = min_error / float(min(top.mean(), bottom.mean()))
     difference, p = t_test(np.log(top), np.log(bottom), paired, confidence, relative_error)
     bounds = (difference.value, difference.low, difference.high)
     value, low, high = (None if bound is None else math.exp(min(bound, MAX_EXPONENT)) for bound in bounds)
     return Estimate(value, low, high, n, difference.missing), p
 
 
-def failed_runs(ours: Floats, theirs: Floats, when_ours: float, when_theirs: float) -> Estimate | None:
-    """What two groups are compared by if a value is +∞: a percentile that lies among failed requests is the worst there
-    is. `None` where all values are finite."""
+def _failed_ratio(ours: Floats, theirs: Floats) -> Estimate | None:
+    """Return the ratio if a value is +∞, a percentile that lies among failed requests; `None` if all are finite."""
     n, (our_share, their_share) = min(len(ours), len(theirs)), (float(np.isinf(g).mean()) for g in (ours, theirs))
     if our_share == their_share == 0:
         return None
     if {our_share, their_share} != {0.0, 1.0}:
         return Estimate(None, n=n, missing=Missing.FAILED)
-    value = when_ours if our_share else when_theirs
-    return Estimate(value, value, value, n) if n >= REPEATS else Estimate(value, n=n, missing=Missing.FEW_REPEATS)
+    value = math.inf if our_share else 0.0
+    return Estimate(value, value, value, n) if n >= MIN_REPEATS else Estimate(value, n=n, missing=Missing.FEW_REPEATS)
 
 
 def within_run_error(runs: Sequence[Estimate]) -> float:
-    """Standard error of a group's mean that the spread inside its runs makes, from each run's own interval: what
-    `least_error` is for, of two groups their root sum of squares (`math.hypot`). A run without an interval adds nothing
-    to it, and one without an upper end by the lower half."""
+    """Return the standard error of a group's mean that the spread inside its runs makes, from each run's own interval:
+    a `min_error`, for two groups as their root sum of squares (`math.hypot`). A run without an interval adds nothing,
+    and one without an upper end the lower half."""
     return math.hypot(*map(_half_width, runs)) / t_quantile(math.inf) / len(runs)
 
 
@@ -134,8 +134,8 @@ def _half_width(run: Estimate) -> float:
 def chance_error(
     ours: Sequence[float], theirs: Sequence[float], requests: Sequence[int], other_requests: Sequence[int]
 ) -> float:
-    """Standard error of the difference of the mean shares of two groups of runs that chance alone makes, where both
-    have one true share: runs with the same few failures do not show it. `requests` are those of each run."""
+    """Return the standard error of the difference of two groups' mean shares that chance alone makes if both have one
+    true share: runs with the same few failures do not show it. `requests` are those of each run."""
     counts = np.array([*requests, *other_requests], dtype=np.float64)
     if counts.min() <= 0:
         return 0.0

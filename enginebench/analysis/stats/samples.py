@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from enginebench.analysis.stats.repeats import (
-    REPEATS,
+    MIN_REPEATS,
     chance_error,
     ratio_test,
     t_test,
@@ -29,7 +29,7 @@ MAX_STEP = 0.4  # of the smallest value: the largest step that a clock is assume
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One metric of one engine: an estimate for each run, and `overall` that of all runs, as every surface shows it.
+    """A metric of an engine: an estimate for each run, and `overall` that of all runs, as every surface shows it.
     `step` is the least by which two runs can differ, such as one request more in the window; 0 if it is unknown."""
 
     estimates: tuple[Estimate, ...]
@@ -42,7 +42,7 @@ class Sample:
 
     @property
     def complete(self) -> bool:
-        """Whether every run has the value."""
+        """Return whether every run has the value."""
         return bool(self.estimates) and len(self.values) == len(self.estimates)
 
 
@@ -54,23 +54,23 @@ def compare(column: Column, ours: Sample, theirs: Sample, paired: bool) -> tuple
     error = _least_error(column, ours, theirs, paired)
     if not column.relative:
         top, bottom = (np.array(side.values, dtype=np.float64) for side in (ours, theirs))
-        difference, p = t_test(top, bottom, paired, least_error=error)
+        difference, p = t_test(top, bottom, paired, min_error=error)
         return difference.within(-1.0, 1.0), p
     certain = _against_zero(ours.values, theirs.values)
-    return (certain, None) if certain is not None else ratio_test(ours.values, theirs.values, paired, least_error=error)
+    return (certain, None) if certain is not None else ratio_test(ours.values, theirs.values, paired, min_error=error)
 
 
 def _against_zero(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
-    """The ratio if all runs of one side are 0 and no run of the other is."""
+    """Return the ratio if all runs of one side are 0 and no run of the other is."""
     n, zeros = min(len(ours), len(theirs)), [sum(run == 0 for run in runs) for runs in (ours, theirs)]
-    if n < REPEATS or zeros not in ([len(ours), 0], [0, len(theirs)]):
+    if n < MIN_REPEATS or zeros not in ([len(ours), 0], [0, len(theirs)]):
         return None
     ratio = 0.0 if zeros[0] else math.inf
     return Estimate(ratio, ratio, ratio, n)
 
 
 def _least_error(column: Column, ours: Sample, theirs: Sample, paired: bool) -> float:
-    """The least standard error of the difference of the means, however equal the runs are.
+    """Return the least standard error of the difference of the means, however equal the runs are.
 
     Of shares it is what chance makes of that number of requests. Otherwise it is the error inside the runs by their own
     intervals, which pairs of the same prompts share and so do not have, or that of one step, whichever is larger.
@@ -86,7 +86,7 @@ def _least_error(column: Column, ours: Sample, theirs: Sample, paired: bool) -> 
 
 
 def _clock_step(values: Sequence[float]) -> float:
-    """Durations that are equal in several runs were rounded by a coarse clock: its step, by the smallest difference."""
+    """Return the step of the coarse clock that made durations of several runs equal, by their smallest difference."""
     distinct = sorted({value for value in values if math.isfinite(value)})
     if len(distinct) < 2 or len(distinct) == len(values):
         return 0.0
@@ -95,8 +95,8 @@ def _clock_step(values: Sequence[float]) -> float:
 
 
 def geometric_mean(values: Sequence[float | None]) -> float:
-    """0 if a run has no value above zero."""
-    known = [value for value in values if value is not None and value > 0]
-    if not known or len(known) < len(values):
+    """Return 0 if a run has no value above zero."""
+    positive = [value for value in values if value is not None and value > 0]
+    if not positive or len(positive) < len(values):
         return 0.0
-    return math.exp(sum(map(math.log, known)) / len(known))
+    return math.exp(sum(map(math.log, positive)) / len(positive))

@@ -11,8 +11,8 @@ from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.effective_size import first_cosines, ranks_of
 from enginebench.analysis.stats.quantiles import t_p_value
 
-LEAST = 20  # points below which nothing is said
-LEAST_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one
+MIN_POINTS = 20  # of a series that is tested
+MIN_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one
 COSINES = 5  # symmetric ones, whose power a linear trend leaves alone
 SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
 MATERIAL = 0.05  # share of the mean by which a series must have changed to matter
@@ -20,14 +20,14 @@ BEGINNING = 0.1  # of the window, compared with the rest
 
 
 def steadiness(series: npt.ArrayLike) -> bool | None:
-    """Whether a series at equal intervals of the window is steady: throughput, mean TTFT, TPOT, requests in flight per
-    part. `None` where it has too few points, or too few that are independent.
+    """Return whether a series at equal intervals of the window is steady: throughput, mean TTFT, TPOT, requests in
+    flight per part. `None` if it has too few points, or too few that are independent.
 
     60 to 240 parts are best; parts without a value (NaN) are left out.
     """
     values = np.asarray(series, dtype=np.float64)
     values = values[np.isfinite(values)]
-    if len(values) < LEAST:
+    if len(values) < MIN_POINTS:
         return None
     if bool((values == values[0]).all()):
         return True
@@ -36,7 +36,7 @@ def steadiness(series: npt.ArrayLike) -> bool | None:
     mean = abs(float(values.mean()))
     change = slope * len(values) / mean if mean > 0 else 0.0
     transient_p, gap = _transient(values)
-    clear = _effective_points(values) >= LEAST_EFFECTIVE
+    clear = _effective_points(values) >= MIN_EFFECTIVE
     alpha = SIGNIFICANT if clear else SIGNIFICANT / 10
     grows = p < alpha and abs(change) >= MATERIAL
     starts_otherwise = transient_p < alpha and gap >= MATERIAL * mean
@@ -44,7 +44,8 @@ def steadiness(series: npt.ArrayLike) -> bool | None:
 
 
 def _effective_points(values: Floats) -> float:
-    """How many independent points the series is worth about its linear trend, were its correlation that of an AR(1)."""
+    """Return how many independent points the series is worth about its linear trend, if its correlation is that of an
+    AR(1)."""
     _, residuals = _line(values)
     power = float(residuals @ residuals)
     rho = float(residuals[1:] @ residuals[:-1]) / power if power > 0 else 0.0
@@ -52,7 +53,7 @@ def _effective_points(values: Floats) -> float:
 
 
 def _line(values: Floats) -> tuple[float, Floats]:
-    """Slope per point of the least-squares line, and the residuals about it."""
+    """Return the slope per point of the least-squares line, and the residuals about it."""
     time = np.arange(len(values)) - (len(values) - 1) / 2
     centred = values - values.mean()
     slope = float(centred @ time) / float(time @ time)
@@ -60,15 +61,14 @@ def _line(values: Floats) -> tuple[float, Floats]:
 
 
 def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
-    """Spearman's ρ against time, and its two-sided p value, which allows for autocorrelation.
+    """Return Spearman's ρ against time, and its two-sided p value, which allows for autocorrelation.
 
-    A t test of the slope of the ranks. The long-run variance comes from their projections on cosines that are
-    symmetric about the middle of the window: a linear trend has none of them, so that they show the noise alone
-    (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018).
-    """
+    The p value is that of a t test of the slope of the ranks. The long-run variance comes from their projections on
+    cosines that are symmetric about the middle of the window: a linear trend has none of them, so that they show the
+    noise alone (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018)."""
     values = np.asarray(in_time_order, dtype=np.float64)
     n = len(values)
-    if n < LEAST or bool((values == values[0]).all()):
+    if n < MIN_POINTS or bool((values == values[0]).all()):
         return 0.0, 1.0
     ranks, time = ranks_of(values), np.arange(n) - (n - 1) / 2
     ranks = ranks - ranks.mean()
@@ -78,7 +78,7 @@ def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
 
 
 def _noise(centred: Floats) -> float:
-    """Long-run variance of a series in which there may be a linear trend."""
+    """Return the long-run variance of a series that may have a linear trend."""
     return float((first_cosines(centred, 2 * COSINES)[2::2] ** 2).mean())
 
 
@@ -89,7 +89,7 @@ def _p_value(projection: float, variance: float) -> float:
 
 
 def _transient(values: Floats) -> tuple[float, float]:
-    """The p value of a beginning that is like the rest, and by how much the two differ."""
+    """Return the p value of a beginning that equals the rest, and by how much the two differ."""
     first = math.ceil(BEGINNING * len(values))
     beginning, rest = values[:first], values[first:]
     gap = float(beginning.mean() - rest.mean())
@@ -98,10 +98,11 @@ def _transient(values: Floats) -> tuple[float, float]:
 
 
 def lock_step(arrival_times: npt.ArrayLike, window: tuple[float, float], users: int) -> float | None:
-    """Index of dispersion of the arrivals of a closed loop: variance over mean of their number in tenths of a cycle.
+    """Return the index of dispersion of a closed loop's arrivals: variance over mean of their number in tenths of a
+    cycle.
 
-    A cycle is how long a user takes from one request to the next on average, users / arrival rate. 1 for Poisson
-    arrivals, below 1 for users evenly spread, up to 0.9 × users when all send at once. The limit is `LOCK_STEP` in
+    A cycle is the mean time from one request of a user to the next, users / arrival rate. The index is 1 for Poisson
+    arrivals, below 1 for users evenly spread, and up to 0.9 × users if all send at once. The limit is `LOCK_STEP` in
     enginebench/records/findings/load.py. `None` when the window holds fewer than two cycles.
     """
     start, end = window

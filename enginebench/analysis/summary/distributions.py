@@ -1,7 +1,7 @@
 """Percentiles of a stage over the requests that were attempted: failed ones count as +∞, stopped ones are censored.
 
 Without failures an engine would look fast that refuses what it cannot serve quickly. The percentiles of the answered
-requests are given beside those of all, under that name.
+requests stand next to those of all.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ KEPT = over_runs()
 
 
 def distributions(scheduled: pl.DataFrame, objectives: Sequence[Objective] = ()) -> dict[str, Distribution]:
-    """Every metric of enginebench/records/metrics.py, by name, over requests in the order of `t_sched`. Values are kept
-    apart at the limits of the objectives."""
+    """Describe every metric of enginebench/records/metrics.py, by name, over requests in the order of `t_sched`. Ranks
+    of values are exact at the limits of the objectives."""
     limits = {metric.name: [o.limit for o in objectives if o.judged is metric] for metric in REQUEST_METRICS}
     return {metric.name: distribution_of(scheduled, metric, limits[metric.name]) for metric in REQUEST_METRICS}
 
@@ -46,8 +46,8 @@ def distribution_of(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[fl
 def _over_attempted(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[float]) -> Distribution:
     """Count attempted requests; of the answered ones those with the metric: an unstreamed answer has no TTFT."""
     ok = pl.col("outcome") == "ok"
-    answered, known = scheduled.select(ok.sum(), known=pl.col(metric.name).filter(ok).count()).row(0)
-    if answered and not known:
+    answered, observed = scheduled.select(ok.sum(), observed=pl.col(metric.name).filter(ok).count()).row(0)
+    if answered and not observed:
         return EMPTY
     rows = scheduled.select(
         "user",
@@ -82,7 +82,7 @@ def _named(estimates: Sequence[Estimate]) -> dict[str, Estimate]:
 
 
 def _moments(ascending: Floats) -> tuple[float | None, float | None, float | None, float | None]:
-    """Mean, standard deviation, least and largest."""
+    """Return mean, standard deviation, least and largest value."""
     if len(ascending) == 0:
         return None, None, None, None
     deviation = float(ascending.std(ddof=1)) if len(ascending) > 1 else None
@@ -90,7 +90,8 @@ def _moments(ascending: Floats) -> tuple[float | None, float | None, float | Non
 
 
 def curves(ok: pl.DataFrame) -> dict[str, tuple[float, ...]]:
-    """The percentiles at `CURVE` of each metric whose distribution is drawn; `ok` are the requests that ended well."""
+    """Return the percentiles at `CURVE` of each metric whose distribution is drawn; `ok` are requests that ended
+    well."""
     drawn = [metric.name for metric in REQUEST_METRICS if metric.shown.curve]
     ascending = {name: np.sort(ok[name].drop_nulls().to_numpy()) for name in drawn}
     return {name: tuple(percentile(values, q) for q in CURVE) for name, values in ascending.items() if len(values)}

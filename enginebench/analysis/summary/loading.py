@@ -27,14 +27,14 @@ def summaries_of(
     tell_apart: bool = True,
     need_requests: bool = False,
 ) -> list[RunSummary]:
-    """Each run once, computed again from its records, and written to its `summary.json`; what has no records is read
-    from there. Without names the newest run.
+    """Summarise each run from its records and write its `summary.json`; without records the summary is read from there.
+    Without names it is the newest run.
 
-    A name may be that of a folder of runs; files among several names are passed over, so that `runs/*` may hold a
-    report beside the runs. Where two such folders have runs of one label, they are told apart by the folder, `vllm
-    (before)` and `vllm (after)`, with as much of its path as that takes, unless `tell_apart` is false. `need_requests`
-    refuses summaries without records. A folder that cannot be written is left as it is. Raises `NotARun`, and
-    `ValueError` for an objective that cannot be judged.
+    A name may be that of a folder of runs. Files among several names are ignored, so that `runs/*` may hold a report
+    next to the runs. If two such folders have runs of one label, the label gets the end of the folder's path, `vllm
+    (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without records. A
+    folder that cannot be written is left as it is. Raises `NotARun`, and `ValueError` for an objective that cannot be
+    judged.
     """
     names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
     groups = {name: _folders(name, runs) for name in names or ("",)}

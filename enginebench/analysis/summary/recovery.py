@@ -187,7 +187,7 @@ def _effect(
         absorbed=bool(shares) and all(share >= max(o.q for o in objectives) for share in shares),
         slo_recovered=_since(due, slo_recovered, cause.end),
         first_answer=_first_answer(run, cause.start) if cause.command else None,
-        first_start=_first_start(run) if cause.command else None,
+        first_start=_seconds_to_ready(run) if cause.command else None,
         periods=periods,
         first_tokens=_points(rows, began),
     )
@@ -254,6 +254,6 @@ def _first_answer(run: RunData, event: Nanoseconds) -> float | None:
     return None if first is None else (float(first) - event) / SECOND  # type: ignore[arg-type]
 
 
-def _first_start(run: RunData) -> float | None:
+def _seconds_to_ready(run: RunData) -> float | None:
     at = {event.what: event.t for event in run.meta.events}
     return (at[READY] - at[STARTED]) / SECOND if {READY, STARTED} <= at.keys() else None

@@ -73,8 +73,8 @@ class RunSummary(RunFacts):
     def client_error(self) -> float | None:
         """Seconds: the largest of the stages; `None` where one of them has none."""
         errors = [stage.value(CLIENT_ERROR) for stage in self.stages]
-        known = [error for error in errors if error is not None]
-        return max(known) if known and len(known) == len(errors) else None
+        observed = [error for error in errors if error is not None]
+        return max(observed) if observed and len(observed) == len(errors) else None
 
     def at(self, label: str) -> StageView | None:
         """Return the stage of that label."""

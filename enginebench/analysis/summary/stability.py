@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from enginebench.analysis.stats.steadiness import LEAST, steadiness
+from enginebench.analysis.stats.steadiness import MIN_POINTS, steadiness
 from enginebench.records.formatting import format_seconds, significant
 from enginebench.records.metrics import IN_FLIGHT, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.view import StageView
@@ -58,7 +58,7 @@ def _change(parts: Sequence[float | None], series: Series) -> Change | None:
     """
     values = np.array([value for value in parts if value is not None])
     steady = steadiness(values)
-    if steady or len(values) < LEAST:
+    if steady or len(values) < MIN_POINTS:
         return None
     share = series.share if steady is False else 2 * series.share
     third, tenth = len(values) // 3, max(len(values) // 10, 1)

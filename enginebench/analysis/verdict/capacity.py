@@ -19,7 +19,7 @@ from enginebench.records.view import Missing, StageView
 
 @dataclass(frozen=True, slots=True)
 class LoadVerdict:
-    """One engine at one load. `stages` are the labels of the load's stages: several, if a search probed it again."""
+    """An engine at a load. `stages` are the labels of the load's stages: several, if a search probed it again."""
 
     stages: tuple[str, ...]
     load: float
@@ -59,7 +59,7 @@ class Capacity:
 
     @property
     def uncounted(self) -> bool:
-        """Whether a load was not judged because the tokens of its answers are unknown."""
+        """Return whether a load was not judged because the tokens of its answers are unknown."""
         return any(verdict.slo.missing is Missing.UNCOUNTED for verdict in self.verdicts)
 
 
@@ -109,7 +109,8 @@ def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: boo
 
 
 def _bracket(verdicts: Sequence[LoadVerdict]) -> tuple[float | None, float | None]:
-    """A load counts as met only if no lower one is missed: the share of good requests falls as load grows."""
+    """Return the highest load met and the lowest missed. A load counts as met only if no lower one is missed, because
+    the share of good requests falls as load grows."""
     beyond = min((verdict.load for verdict in verdicts if verdict.slo.status is Status.MISSED), default=None)
     met = [verdict.load for verdict in verdicts if verdict.slo.status is Status.MET]
     return max((load for load in met if beyond is None or load < beyond), default=None), beyond

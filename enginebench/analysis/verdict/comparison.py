@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from enginebench.analysis.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.stats import samples
-from enginebench.analysis.stats.repeats import REPEATS, holm
+from enginebench.analysis.stats.repeats import MIN_REPEATS, holm
 from enginebench.analysis.stats.samples import Sample, geometric_mean
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def interleaved(engines: Sequence[EngineRuns]) -> bool:
-    """Whether every engine began its i-th run before any began its next one, by the time stamps of the runs."""
+    """Return whether every engine began its i-th run before any began its next one, by the time stamps of the runs."""
     counts = {len(engine.runs) for engine in engines}
     if len(engines) < 2 or len(counts) > 1 or counts == {1}:
         return False
@@ -56,7 +56,7 @@ def interleaved(engines: Sequence[EngineRuns]) -> bool:
 
 
 def paired(ours: EngineRuns, theirs: EngineRuns) -> bool:
-    """Whether the i-th runs of both are a pair: interleaved, and asked the same prompts, which differ between
+    """Return whether the i-th runs of both are a pair: interleaved, and with the same prompts, which differ between
     repeats."""
     prompts = [[run.workload.get("prompt_set") for run in _in_time(engine).runs] for engine in (ours, theirs)]
     return interleaved((ours, theirs)) and prompts[0] == prompts[1]
@@ -67,7 +67,7 @@ def _in_time(engine: EngineRuns) -> EngineRuns:
 
 
 def _started(run: RunSummary) -> datetime:
-    """In UTC without saying so; runs without a time stamp began at the same instant."""
+    """Return the start in UTC, without a time zone. Runs without a time stamp began at the same instant."""
     try:
         started = datetime.fromisoformat(run.started_at)
     except ValueError:
@@ -76,8 +76,8 @@ def _started(run: RunSummary) -> datetime:
 
 
 def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacity]) -> str | None:
-    """The label of the highest load at which every engine has runs and one of them meets the SLO; if there is none, or
-    no SLO, of the highest load at which every engine has runs."""
+    """Return the label of the highest load at which every engine has runs and one of them meets the SLO; if there is
+    none, or no SLO, of the highest load at which every engine has runs."""
     stages = stages_of([run for engine in engines for run in engine.runs])
     common = [stage for stage in reversed(stages) if all(engine.at(stage.label) for engine in engines)]
     highest = max((capacity.load or 0.0 for capacity in capacities.values()), default=0.0)
@@ -88,7 +88,7 @@ def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacit
 def ranking(
     engines: Sequence[EngineRuns], stage: str | None, capacities: Mapping[str, Capacity]
 ) -> tuple[EngineRuns, ...]:
-    """Best first: by measured capacity, then by output tokens/s at the common stage."""
+    """Put the best first, by measured capacity, then by output tokens/s at the common stage."""
 
     def key(engine: EngineRuns) -> tuple[float, float]:
         capacity = capacities.get(engine.label)
@@ -98,17 +98,17 @@ def ranking(
     return tuple(sorted(engines, key=key, reverse=True))
 
 
-def baseline_of(engines: Sequence[EngineRuns], wanted: str | None = None) -> str | None:
-    """The label that was asked for, or the first of `BASELINES` among the engines; `None` if there is none."""
+def baseline_of(engines: Sequence[EngineRuns], asked: str | None = None) -> str | None:
+    """Return the label `asked` for, or the first of `BASELINES` among the engines; `None` if there is none."""
     labels = [engine.label for engine in engines]
-    return next((name for name in (wanted, *BASELINES) if name in labels), None)
+    return next((name for name in (asked, *BASELINES) if name in labels), None)
 
 
 def compare(
     ranked: Sequence[EngineRuns], stage: str, baseline: str | None = None, since_due: bool = False
 ) -> tuple[Comparison, ...]:
-    """Each engine with the next best one, and with the baseline, in every compared metric. The comparisons of the best
-    engine, which the answer rests on, are corrected among themselves, and so are all others."""
+    """Compare each engine with the next best one, and with the baseline, in every compared metric. The comparisons of
+    the best engine, which the answer rests on, are corrected among themselves, and so are all others."""
     labels = [engine.label for engine in ranked]
     engines = {engine.label: engine for engine in ranked if engine.at(stage)}
     pairs = list(pairwise(labels))
@@ -119,9 +119,9 @@ def compare(
         for best in (True, False):
             family = [pair for pair in pairs if (pair[0] == labels[0]) is best]
             tested = [_compare(engines[ours], engines[theirs], stage, column) for ours, theirs in family]
-            known = [comparison for comparison in tested if comparison is not None]
-            corrected = holm([comparison.p for comparison in known])
-            comparisons += [_judged(comparison, p) for comparison, p in zip(known, corrected, strict=True)]
+            complete = [comparison for comparison in tested if comparison is not None]
+            corrected = holm([comparison.p for comparison in complete])
+            comparisons += [_judged(comparison, p) for comparison, p in zip(complete, corrected, strict=True)]
     return tuple(comparisons)
 
 
@@ -137,7 +137,7 @@ def _compare(ours: EngineRuns, theirs: EngineRuns, stage: str, column: Column) -
 
 
 def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
-    """The metric in each run; a rate has a step of one request of the window."""
+    """Return the metric of each run; a rate has a step of one request of the window."""
     views = engine.at(stage)
     estimates = tuple(view.estimate(column.name, column.statistic) for view in views)
     values = [abs(estimate.value) for estimate in estimates if estimate.value is not None]
@@ -149,7 +149,7 @@ def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
 def _judged(comparison: Comparison, p: float | None) -> Comparison:
     """Decide significance. A ratio of +∞ or 0, all runs of one side against no run of the other, needs no test."""
     value, relative = comparison.ratio.value, comparison.column.relative
-    if value is not None and comparison.ratio.n >= REPEATS and relative and (math.isinf(value) or value == 0):
+    if value is not None and comparison.ratio.n >= MIN_REPEATS and relative and (math.isinf(value) or value == 0):
         return replace(comparison, significant=True)
     if p is None or value is None:
         return replace(comparison, p=p)

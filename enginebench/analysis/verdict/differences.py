@@ -68,10 +68,10 @@ def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
     differing = []
     for kind, fact in FACTS.items():
         values = {engine.label: _distinct(map(fact, engine.runs)) for engine in engines}
-        if len(_distinct(value for known in values.values() for value in known if value not in UNKNOWN)) > 1:
+        if len(_distinct(value for facts in values.values() for value in facts if value not in UNKNOWN)) > 1:
             settings: tuple[str, ...] = ()
             if kind is Kind.WORKLOAD:
-                workloads = [workload for known in values.values() for workload in known]
+                workloads = [workload for facts in values.values() for workload in facts]
                 names = sorted({name for workload in workloads for name in workload})
                 settings = tuple(name for name in names if len(_distinct(w.get(name) for w in workloads)) > 1)
             differing.append(Difference(kind, values, settings))
@@ -120,19 +120,15 @@ def _lengths(engines: Sequence[EngineRuns]) -> list[Difference]:
     for stage in stages_of(runs):
         for name in (PROMPT_TOKENS, OUTPUT_TOKENS) if all(run.at(stage.label) for run in runs) else ():
             lengths = {engine.label: engine.value(stage.label, name) for engine in engines}
-            known = [length for length in lengths.values() if length]
-            if known and min(known) < (1 - TOLERANCE) * max(known):
+            observed = [length for length in lengths.values() if length]
+            if observed and min(observed) < (1 - TOLERANCE) * max(observed):
                 return [Difference(Kind.LENGTHS, {label: (length,) for label, length in lengths.items() if length})]
     return []
 
 
-def _comparable(run: RunSummary) -> dict[str, Any]:
-    return {name: value for name, value in run.workload.items() if name not in SOFT_SETTINGS}
-
-
 FACTS: dict[Kind, Callable[[RunSummary], Any]] = {
     Kind.SCENARIO: lambda run: run.scenario,
-    Kind.WORKLOAD: _comparable,
+    Kind.WORKLOAD: lambda run: {name: value for name, value in run.workload.items() if name not in SOFT_SETTINGS},
     Kind.MODEL: lambda run: run.model,
     Kind.FORMAT: lambda run: (run.engine or {}).get("dtype"),
     Kind.VERSION: lambda run: tuple(filter(None, (run.versions.get("enginebench"), (run.commit or "")[:12]))),

@@ -28,7 +28,7 @@ POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, i
 
 
 class Result(Enum):
-    """In the order in which a table shows them."""
+    """Results in the order in which a table shows them."""
 
     REGRESSION = "regression"  # worse by more than the limit, beyond chance
     MISSING = "missing"  # it could not be compared, or is worse and could not be tested
@@ -38,7 +38,7 @@ class Result(Enum):
 
 
 class Evidence(Enum):
-    """Of a change."""
+    """How a change was tested."""
 
     TEST = "test"  # p says whether it may be chance
     EVERY_RUN = "every run"  # all runs of either version have one value: no test is possible, and none is necessary
@@ -47,7 +47,7 @@ class Evidence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One metric of one engine at one stage, over the baseline. Without a `stage` a whole engine or some of its runs
+    """A metric of an engine at a stage, over the baseline. Without a `stage` a whole engine or some of its runs
     are missing, without a `column` a whole stage: then the `n` of both estimates are the numbers of runs.
 
     `baseline` and `now` are over all runs. `change` is the ratio of the geometric means of the runs, new to old, and of
@@ -67,8 +67,8 @@ class Check:
 
     @property
     def worse(self) -> float:
-        """By how much it is worse, as a share of the baseline; points of a share count ten times. Negative is better;
-        +∞ if it fell among failed requests and did not before."""
+        """Return by how much it is worse, as a share of the baseline; points of a share count ten times. Negative is
+        better; +∞ if it fell among failed requests and did not before."""
         value, column = self.change.value, self.column
         if value is None or column is None:
             return 0.0

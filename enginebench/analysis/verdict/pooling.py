@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from enginebench.analysis.stats.intervals import clopper_pearson
-from enginebench.analysis.stats.repeats import REPEATS, repeats_interval
-from enginebench.records.rules import SloAnswer, answer_of
+from enginebench.analysis.stats.repeats import MIN_REPEATS, repeats_interval
+from enginebench.records.rules import UNDECIDED, answer_of
 from enginebench.records.view import Estimate, Judgement, Missing
-
-UNDECIDED: SloAnswer = "not enough evidence"
 
 
 def pooled(judgements: Sequence[Judgement]) -> Judgement:
@@ -34,37 +32,37 @@ def pooled(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def _settled(judgement: Judgement, met: float) -> Judgement:
-    """With all requests that were cut off counted as hits (1), or as misses (0)."""
+    """Count all requests that were cut off as hits (1), or as misses (0)."""
     if not judgement.unknown:
         return judgement
-    known, n = judgement.share, judgement.share.n + judgement.unknown
-    value = ((known.value or 0.0) * known.n + met * judgement.unknown) / n
-    return replace(judgement, share=replace(known, value=value, n=n))
+    share, n = judgement.share, judgement.share.n + judgement.unknown
+    value = ((share.value or 0.0) * share.n + met * judgement.unknown) / n
+    return replace(judgement, share=replace(share, value=value, n=n))
 
 
 def _together(judgements: Sequence[Judgement]) -> Judgement:
-    """A run without requests, as of a server that hung, is no evidence that the load is met."""
-    known = [judgement for judgement in judgements if judgement.share.value is not None]
-    if not known:
+    """Pool the runs. One without requests, as of a server that hung, is no evidence that the load is met."""
+    valued = [judgement for judgement in judgements if judgement.share.value is not None]
+    if not valued:
         return judgements[0]
-    of_known = _of_known(known) if len(known) > 1 else known[0]
-    if len(known) == len(judgements) or of_known.answer == "missed":
-        return of_known
-    return replace(of_known, share=replace(of_known.share, missing=Missing.NOT_OBSERVED), answer=UNDECIDED)
+    pooled_runs = _pool(valued) if len(valued) > 1 else valued[0]
+    if len(valued) == len(judgements) or pooled_runs.answer == "missed":
+        return pooled_runs
+    return replace(pooled_runs, share=replace(pooled_runs.share, missing=Missing.NOT_OBSERVED), answer=UNDECIDED)
 
 
-def _of_known(judgements: Sequence[Judgement]) -> Judgement:
+def _pool(judgements: Sequence[Judgement]) -> Judgement:
     objective = judgements[0].objective
     shares = [judgement.share for judgement in judgements]
     total, values = sum(share.n for share in shares), [share.value or 0.0 for share in shares]
-    value = sum(known * share.n for known, share in zip(values, shares, strict=True)) / total if total else 0.0
+    value = sum(part * share.n for part, share in zip(values, shares, strict=True)) / total if total else 0.0
     plain = Estimate(value, n=total)
-    if len(judgements) < REPEATS and {"met", "missed"} <= {judgement.answer for judgement in judgements}:
+    if len(judgements) < MIN_REPEATS and {"met", "missed"} <= {judgement.answer for judgement in judgements}:
         return Judgement(objective, replace(plain, missing=Missing.FEW_REPEATS), UNDECIDED)
     if any(share.low is None or share.effective is None for share in shares):
         return _without_intervals(judgements, plain, values)
     effective = sum(share.effective or 0.0 for share in shares)
-    if len(shares) >= REPEATS and 0 < value < 1:
+    if len(shares) >= MIN_REPEATS and 0 < value < 1:
         effective = min(effective, _worth(value, values))
     low, high = clopper_pearson(value, max(effective, 1e-9))
     share = replace(plain, low=low, high=high, effective=effective)
@@ -72,13 +70,14 @@ def _of_known(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def _worth(value: float, runs: Sequence[float]) -> float:
-    """How many independent requests have the error that the spread between runs makes."""
+    """Return how many independent requests have the error that the spread between runs makes."""
     variance = sum((run - value) ** 2 for run in runs) / (len(runs) - 1) / len(runs)
     return value * (1 - value) / variance if variance > 0 else math.inf
 
 
 def _without_intervals(judgements: Sequence[Judgement], plain: Estimate, runs: Sequence[float]) -> Judgement:
-    """If requests say nothing of their correlation, the spread of the runs does; else the answer that all runs have."""
+    """Judge by the spread of the runs if their requests do not show their correlation, else by the answer that all runs
+    have."""
     objective, between = judgements[0].objective, repeats_interval(runs).within(0.0, 1.0)
     if between.low is not None and between.low < (between.high or 0.0):
         answer = answer_of(between.low, between.high, objective.q)

@@ -15,7 +15,7 @@ from enginebench.records.rules import as_measured, overall
 from enginebench.records.slo import Objective
 from enginebench.records.view import Judgement, Missing, StageView
 
-MIN_AGREEING_RUNS = 5  # from here on a status that every run has by itself is confirmed (sign test)
+MIN_AGREEING_RUNS = 5  # from here on a status that every run has alone is confirmed (sign test)
 
 
 class Status(Enum):
@@ -26,7 +26,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveVerdict:
-    """One objective over all repeats: `judgement` is the pooled share with its interval."""
+    """An objective over all repeats; `judgement` is the pooled share with its interval."""
 
     objective: Objective
     status: Status
@@ -35,7 +35,7 @@ class ObjectiveVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SloVerdict:
-    """One load against all objectives of a tier, over all its repeats, of which there are `runs`.
+    """A load against all objectives of a tier, over its `runs` repeats.
 
     `share` of the `n` attempted requests were within every limit. `agreeing` runs have the status by themselves.
     `missing` says why the status is not measured.
@@ -57,7 +57,7 @@ class SloVerdict:
 
     @property
     def by_runs(self) -> bool:
-        """Whether the agreement of the runs alone confirms the status (sign test)."""
+        """Return whether the agreement of the runs alone confirms the status (sign test)."""
         return self.runs >= MIN_AGREEING_RUNS and self.agreeing == self.runs
 
 

@@ -73,7 +73,7 @@ def show(cell: Cell) -> Shown:
 
 
 def clean(text: str) -> str:
-    """Without control characters, which a label may hold and a terminal would obey."""
+    """Remove control characters, which a label may hold and a terminal would obey."""
     return _control.sub("", " ".join(text.split()))
 
 
@@ -94,7 +94,7 @@ def share_text(share: float, n: int) -> str:
 
 
 def change_text(estimate: Estimate, share: bool = False) -> tuple[str, str]:
-    """A ratio of new over old as ("28 % lower", "[25, 31]"); of shares their difference, in points."""
+    """Write a ratio of new over old as ("28 % lower", "[25, 31]"), and a difference of shares in points."""
     value = estimate.value or 0.0
     if math.isinf(value):
         return INFINITE, ""
@@ -111,7 +111,7 @@ def change_text(estimate: Estimate, share: bool = False) -> tuple[str, str]:
 
 
 def signs_of(blocks: Iterable[Block]) -> frozenset[str]:
-    """The signs that the tables among the blocks use."""
+    """Return the signs that the tables among the blocks use."""
     tables = [block for block in blocks if isinstance(block, Table)]
     return frozenset(sign for table in tables for row in table.rows for cell in row for sign in show(cell).signs)
 
@@ -190,7 +190,7 @@ def _texts(number: Number, estimate: Estimate) -> tuple[str, str]:
 
 
 def _unit(value: float, unit: str) -> ShownUnit:
-    """The unit in which this value is written, for its interval."""
+    """Return the unit in which this value is written, for its interval."""
     if unit == "share":
         return ShownUnit("%", 100)
     return duration_unit(value) if unit == "s" and value and math.isfinite(value) else PLAIN
@@ -214,5 +214,5 @@ def _signed(estimate: Estimate, offset: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """Two digits: a change is not known better. 0.281 → "28", 0.021 → "2.1"."""
+    """Write two digits, as many as a change is known to: 0.281 → "28", 0.021 → "2.1"."""
     return UNBOUNDED if math.isinf(share) else significant(100 * share, 2)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from datetime import datetime
-from enum import Enum
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,10 +12,10 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from enginebench.analysis.document import Cell, Document, Number, Table, Word
+from enginebench.analysis.document import Cell, Document, Figure, Number, Table, Word
+from enginebench.analysis.summary.as_document import as_document
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import SloVerdict
-from enginebench.analysis.write.figures import figures
 from enginebench.analysis.write.html import page
 from enginebench.analysis.write.junit import junit
 from enginebench.analysis.write.markdown import markdown
@@ -56,13 +53,13 @@ def _put(path: Path, content: str | bytes, inside: bool) -> None:
 
 
 def as_json(document: Document) -> str:
-    """Title, tested, objectives, answer, candidates, warnings, next step, exit code, tables of the sections, and the
-    rows of the frame."""
+    """Write everything but the charts, with the rows of the frame."""
+    answer = plain(document.answer)
     whole = {
         "title": title(document),
         "tested": plain(document.tested),
         "objectives": [str(objective) for objective in document.objectives],
-        "answer": {"kind": type(document.answer).__name__} | _answer(document),
+        "answer": {"kind": type(document.answer).__name__} | (answer if isinstance(answer, dict) else {"why": answer}),
         "candidates": [] if document.candidates is None else table_rows(document.candidates),
         "warnings": plain(document.warnings),
         "next": plain(document.next),
@@ -87,10 +84,7 @@ def as_json(document: Document) -> str:
 def table_rows(table: Table) -> list[dict[str, Any]]:
     """Return each row as an object whose names are the headings."""
     return [
-        {
-            " ".join(filter(None, (column.title, column.unit))): cell_value(cell)
-            for column, cell in zip(table.columns, row, strict=True)
-        }
+        {column.heading: cell_value(cell) for column, cell in zip(table.columns, row, strict=True)}
         for row in table.rows
     ]
 
@@ -108,33 +102,25 @@ def cell_value(cell: Cell) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses and structs as objects, enums by their values; what is infinite or not a number is null."""
+    return as_document(value, _shortened)
+
+
+def _shortened(value: Any) -> Any:
+    """Replace what has a name or a text of its own by that, and a verdict by the fields that a reader needs."""
     match value:
         case Capacity():
             verdicts = [{"stage": v.stage, "load": v.load} | plain(v.slo) for v in value.verdicts]
             return {name: getattr(value, name) for name in CAPACITY} | {"verdicts": verdicts}
         case SloVerdict():
-            return {name: plain(getattr(value, name)) for name in VERDICT}
+            return {name: getattr(value, name) for name in VERDICT}
         case Objective():
             return str(value)
         case MetricColumn():
             return value.key
         case Quantity():
             return value.name
-        case Enum():
-            return value.value
         case datetime():
             return value.isoformat()
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {str(name): plain(part) for name, part in value.items()}
-        case list() | tuple():
-            return [plain(part) for part in value]
-        case msgspec.Struct():
-            return plain(msgspec.to_builtins(value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return {part.name: plain(getattr(value, part.name)) for part in fields(value) if part.name != "why"}
     return value
 
 
@@ -144,11 +130,6 @@ def csv(frame: pl.DataFrame) -> str:
     return frame.with_columns(
         pl.when(text.str.contains(FORMULA)).then(pl.lit("'") + text).otherwise(text).name.keep()
     ).write_csv()
-
-
-def _answer(document: Document) -> dict[str, Any]:
-    value = plain(document.answer)
-    return value if isinstance(value, dict) else {"why": value}
 
 
 def _parquet(document: Document) -> bytes:
@@ -164,13 +145,14 @@ def _svg(document: Document) -> str:
 
 
 def _write_markdown(document: Document, path: Path, inside: bool) -> None:
-    """The charts are files in a folder next to it. A pipe gets none."""
+    """Write the charts into a folder next to the file. A pipe gets none."""
     if path.exists() and not path.is_file():
         write_atomically(path, markdown(document))
         return
     pictures: dict[str, str] = {}
-    for figure in figures(document):
-        name = f"{path.stem}-charts/{_file_name(figure.key)}.svg"
+    for figure in (block for block in document.blocks if isinstance(block, Figure)):
+        key = re.sub(r"[^A-Za-z0-9_.-]+", "-", figure.key)  # it may name an engine, whose label may hold anything
+        name = f"{path.stem}-charts/{key}.svg"
         if name in pictures.values():
             name = name.replace(".svg", f"-{len(pictures)}.svg")
         place = place_inside(path.parent, name) if inside else path.parent / name
@@ -178,11 +160,6 @@ def _write_markdown(document: Document, path: Path, inside: bool) -> None:
         _put(place, svg(figure, standalone=True), inside)
         pictures[figure.key] = name
     _put(path, markdown(document, pictures), inside)
-
-
-def _file_name(key: str) -> str:
-    """A key may name an engine, and an engine's label may hold anything."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", key)
 
 
 WRITERS: dict[str, Callable[[Document], str | bytes]] = {

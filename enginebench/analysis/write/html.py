@@ -1,5 +1,5 @@
-"""A document as one page that needs no network, for light and dark screens, paper and telephones. Only sliders have a
-script."""
+"""A document as one page that needs no network, for light and dark screens, paper and telephones. Only the sliders of a
+plan have a script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from enginebench.analysis.document import Block, Cell, Document, Figure, Table, Word
 from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import clean, glued, show
-from enginebench.analysis.write.figures import numbers
+from enginebench.analysis.write.chart_table import chart_table
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.svg import svg
@@ -42,17 +42,15 @@ def page(document: Document) -> str:
 
 
 def kind(block: Block) -> str:
-    """The macro that renders a block."""
+    """Name the macro that renders a block."""
     return type(block).__name__.lower()
 
 
 def _names(document: Document) -> tuple[list[str], list[str]]:
-    """Engines in the order of the candidates, and other series of charts, which have colours too."""
-    blocks: list[Block | None] = [document.candidates, document.figure]
-    blocks += [block for section in document.sections for block in section.blocks]
+    """Return the engines in the order of the candidates, and the other series of charts, which have colours too."""
     engines: list[str] = []
     others: list[str] = []
-    for block in blocks:
+    for block in document.blocks:
         if isinstance(block, Table) and block.engines is not None:
             engines += [cell.text for row in block.rows if isinstance(cell := row[block.engines], Word)]
         elif isinstance(block, Figure):
@@ -76,7 +74,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"glued": glued, "clean": clean, "code": _code}
-    environment.globals |= {"phrases": phrases, "show": show, "kind": kind, "numbers": numbers, "tabled": TABLED}
+    environment.globals |= {
+        "phrases": phrases,
+        "show": show,
+        "kind": kind,
+        "chart_table": chart_table,
+        "tabled": TABLED,
+    }
     return environment
 
 

@@ -20,10 +20,9 @@ def junit(document: Document) -> str:
     """A suite for each engine and load, with a case for each metric."""
     root = ElementTree.Element("testsuites", name=sentence(document.answer))
     suites: dict[str, ElementTree.Element] = {}
-    for table in (block for section in document.sections for block in section.blocks if isinstance(block, Table)):
-        if table.key == CHECKS:
-            for row in table.rows:
-                _case(root, suites, table, [show(cell) for cell in row], document.exit_code)
+    for table in (block for block in document.blocks if isinstance(block, Table) and block.key == CHECKS):
+        for row in table.rows:
+            _case(root, suites, table, [show(cell) for cell in row], document.exit_code)
     if not suites and document.exit_code:  # a gate that could not judge does not pass
         suite = ElementTree.SubElement(root, "testsuite", name=document.title, tests="1", errors="1")
         case = ElementTree.SubElement(suite, "testcase", name=document.title)

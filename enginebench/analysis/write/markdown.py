@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enginebench.analysis.document import Block, Code, Document, Figure, Table, Text, Warning, Word
 from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import clean, show
-from enginebench.analysis.write.figures import numbers
+from enginebench.analysis.write.chart_table import chart_table
 from enginebench.analysis.write.sentence import sentence
 
 MAX_POINTS = 40  # numbers of a chart that stand in for its picture
@@ -22,8 +22,7 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
     parts = [f"# {escaped(phrases.title(document))}", f"**{escaped(sentence(document.answer))}**"]
     parts.append("  \n".join([f"Tested: {escaped(tested)}", *([f"SLO: {escaped(slo)}"] if slo else [])]))
     parts += [] if document.candidates is None else [table(document.candidates)]
-    legend = [f"{sign} {meaning}" for sign, meaning in phrases.legend(document)]
-    parts += [escaped(" · ".join(legend))] if legend else []
+    parts.append(escaped(phrases.legend_line(phrases.legend(document))))
     parts += [] if document.figure is None else _block(document.figure, pictures)
     if document.next is not None:
         parts.append(f"**{phrases.next_title(document.next)}:** {escaped(phrases.next_line(document.next))}")
@@ -38,15 +37,14 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
             parts += [f"<details><summary>{_html(section.title)}</summary>", *blocks, "</details>"]
         else:
             parts += [f"## {escaped(section.title)}", *blocks]
-    below = [f"{sign} {meaning}" for sign, meaning in phrases.legend_of_sections(document)]
-    parts += [escaped(" · ".join(below))] if below else []
+    parts.append(escaped(phrases.legend_line(phrases.legend_of_sections(document))))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def table(block: Table) -> str:
-    """Intervals stand behind their numbers."""
+    """Write intervals behind their numbers."""
     block = block.without_empty_columns()
-    headings = [escaped(" ".join(filter(None, (column.title, column.unit)))) for column in block.columns]
+    headings = [escaped(column.heading) for column in block.columns]
     sides = [":---" if column.text else "---:" for column in block.columns]
     rows = [
         [escaped(show(cell).line) if isinstance(cell, Word) else show(cell).line for cell in row] for row in block.rows
@@ -73,7 +71,7 @@ def _warning(warning: Warning) -> str:
 
 
 def _typed(text: str) -> str:
-    """Escaped, but for `what is typed`."""
+    """Escape all but code in backticks."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escaped(text)
@@ -95,7 +93,7 @@ def _block(block: Block, pictures: Mapping[str, str]) -> list[str]:
 def _figure(figure: Figure, pictures: Mapping[str, str]) -> list[str]:
     if figure.key in pictures:
         return [f"![{escaped(figure.title)}]({pictures[figure.key]})"]
-    tabled = numbers(figure)
+    tabled = chart_table(figure)
     return [f"**{escaped(figure.title)}**", table(tabled)] if 0 < len(tabled.rows) <= MAX_POINTS else []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from enginebench.analysis.document import Point
@@ -15,10 +14,6 @@ STATUSES = {
     (Status.MISSED, False): "missed, not confirmed",
     (Status.NOT_MEASURED, False): "not measured",
 }
-
-
-def failed(point: Point) -> bool:
-    return point.failed or (point.y is not None and math.isinf(point.y))
 
 
 def status_of(point: Point) -> tuple[Status, bool] | None:
@@ -35,11 +30,11 @@ def statuses(points: Iterable[Point]) -> list[tuple[Status, bool]]:
 
 
 def steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
-    """Between two loads the step is half-way; on a Pareto front it is at the slower one; over time at the later one.
-    A failed point breaks the line."""
+    """Draw the path that joins the points. Between two loads the step is half-way, on a Pareto front at the slower one,
+    over time at the later one. A failed point breaks the line."""
     path, before = "", None
     for x, y, point in places:
-        if failed(point):
+        if point.failed:
             before = None
             continue
         if before is None:
@@ -54,7 +49,7 @@ def steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
 
 
 def mark(x: float, y: float, point: Point) -> str:
-    if failed(point):
+    if point.failed:
         return f'<path d="M{x:.1f} {y - 4:.1f}l4.5 8h-9z" class="mark"/>'
     cross = f'<path d="M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m0 -7l-7 7" class="mark cross"/>'
     circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 if point.confirmed else 4.5}" class="mark{{}}"/>'

@@ -58,11 +58,11 @@ ENGINES = (
 
 
 def variables(side: Literal["light", "dark"]) -> dict[str, str]:
-    """Name of each CSS variable → its colour."""
+    """Return the colour of each CSS variable by name."""
     named = PAGE_COLOURS | {f"e{slot}": colour for slot, colour in enumerate(ENGINES)}
     return {name: getattr(colour, side) for name, colour in named.items()}
 
 
 def slots_of(names: Iterable[str]) -> dict[str, int]:
-    """The number of each engine's colour, in the order of first appearance; beyond sixteen, colours repeat."""
+    """Number the colours of engines in the order of first appearance; beyond sixteen, colours repeat."""
     return {name: index % len(ENGINES) for index, name in enumerate(dict.fromkeys(names))}

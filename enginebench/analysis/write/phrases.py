@@ -37,7 +37,7 @@ MEANINGS = {
     Missing.CYCLIC: "requests repeat in cycles: no interval",
     Missing.UNCOUNTED: "the tokens of the answers are unknown",
 }
-"""Of codes whose own name does not say it."""
+"""Codes that need other words than their names."""
 LEGEND = {
     UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
     OPEN_ENDED: "nothing higher was tested",
@@ -72,7 +72,7 @@ PURPOSES = {
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
-"""By the `purpose` of a `NextStep`, with its `names` put in."""
+"""By the `purpose` of a `NextStep`; its `names` fill the braces."""
 
 WARNINGS = {
     "not_interleaved": "the repeats were not interleaved, so that a drift of the machine may look like a difference",
@@ -80,11 +80,11 @@ WARNINGS = {
     "run_to_run": "output tokens/s differ from run to run, with a standard deviation of {evidence}",
     "different": "the runs differ in their {evidence}",
 }
-"""What was seen, by kind, for warnings that bring no words of their own."""
+"""By kind, for warnings whose evidence is not a sentence."""
 
 
 def title(document: Document) -> str:
-    """`vllm and candle`, or how many engines there are, for a document without a title of its own."""
+    """Return the title, or for a document without one its engines: `vllm and candle`."""
     return clean(document.title or _engines(document.tested))
 
 
@@ -116,7 +116,7 @@ def slo_line(objectives: Sequence[Objective]) -> str:
 
 
 def _abbreviations(document: Document) -> tuple[tuple[str, str], ...]:
-    """TTFT and TPOT spelled out for the reader of a document whose SLO line does not."""
+    """Spell out TTFT and TPOT if the SLO line does not."""
     named = {objective.metric for objective in document.objectives}
     titles = {column.title for table in [document.candidates] if table is not None for column in table.columns}
     shorts = {name: OBJECTIVES[name].title.partition(" ")[0] for name in (TTFT, TPOT) if name not in named}
@@ -125,20 +125,23 @@ def _abbreviations(document: Document) -> tuple[tuple[str, str], ...]:
 
 
 def legend(document: Document) -> tuple[tuple[str, str], ...]:
-    """The signs and abbreviations on the first screen, each with what it means."""
+    """Return the signs and abbreviations of the first screen with their meanings."""
     signs = _legend(signs_of([document.candidates] if document.candidates is not None else []))
     return (*signs, *_abbreviations(document))
 
 
 def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
-    """The signs that only the sections below the first screen use."""
-    blocks = [block for section in document.sections for block in section.blocks]
+    """Return the signs that only sections use."""
     explained = legend(document)
-    return tuple(sign for sign in _legend(signs_of(blocks)) if sign not in explained)
+    return tuple(sign for sign in _legend(signs_of(document.blocks)) if sign not in explained)
 
 
 def _legend(used: Collection[str]) -> tuple[tuple[str, str], ...]:
     return tuple((sign, meaning) for sign, meaning in LEGEND.items() if sign in used)
+
+
+def legend_line(signs: Sequence[tuple[str, str]]) -> str:
+    return " · ".join(f"{sign} {meaning}" for sign, meaning in signs)
 
 
 def next_line(step: NextStep) -> str:
@@ -157,7 +160,7 @@ def next_title(step: NextStep) -> str:
 
 
 def about(seconds: float) -> str:
-    """`about 50 s`, `about 4 min`, `about 2 h`: an estimate has no more than two digits."""
+    """Write an estimate, which has no more than two digits: `about 50 s`, `about 4 min`, `about 2 h`."""
     for size, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * size:
             return f"about {seconds / size:.0f} {unit}"
@@ -168,8 +171,13 @@ def limit_title(figure: Figure) -> str:
     """`SLO ≤ 600 ms`"""
     if figure.limit is None:
         return ""
-    limit = format_limit(figure.limit) if figure.y.unit == "s" else significant(figure.limit)
-    return f"{clean(figure.limit_title) or 'SLO'} ≤ {limit}"
+    return f"{clean(figure.limit_title) or 'SLO'} ≤ {limit_text(figure)}"
+
+
+def limit_text(figure: Figure) -> str:
+    if figure.limit is None:
+        return ""
+    return format_limit(figure.limit) if figure.y.unit == "s" else significant(figure.limit)
 
 
 def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
@@ -180,7 +188,7 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
-    """What was seen, with its place, and what to do."""
+    """Return the evidence with its place, and the remedy."""
     evidence = WARNINGS.get(warning.kind, "{evidence}")
     stages = join_labels(warning.stages)
     if len(warning.stages) > 1 and re.search(r"\d", warning.evidence):  # its numbers are of the heaviest load

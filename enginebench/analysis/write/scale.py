@@ -52,7 +52,7 @@ class Scale:
         return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
     def _logarithmic(self) -> list[float]:
-        """1, 2 and 5 of each power of ten; of more than nine only the powers."""
+        """Return 1, 2 and 5 times each power of ten, or if these are more than nine the powers alone."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         ticks = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
         ticks = [tick for tick in ticks if self.low <= tick * (1 + 1e-9) and tick <= self.high * (1 + 1e-9)]
@@ -70,19 +70,19 @@ def scale_of(values: Sequence[float], start: float, end: float, kind: Kind = "li
     return Scale(min(0.0, *finite, 0.0), (max(finite, default=0.0) or 1.0) * room, start, end)
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near to the wanted ones as they can be, with at least `gap` between two, from `low` to `high`."""
-    if not wanted:
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move positions until any two have at least `gap` between them, from `low` to `high`."""
+    if not positions:
         return []
-    gap = min(gap, (high - low) / max(len(wanted) - 1, 1))
-    order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    places = [min(max(wanted[k], low), high) for k in order]
+    gap = min(gap, (high - low) / max(len(positions) - 1, 1))
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    places = [min(max(positions[k], low), high) for k in order]
     for index in range(1, len(places)):
         places[index] = max(places[index], places[index - 1] + gap)
     places[-1] = min(places[-1], high)
     for index in range(len(places) - 2, -1, -1):
         places[index] = min(places[index], places[index + 1] - gap)
-    spread_out = [0.0] * len(wanted)
+    spread_out = [0.0] * len(positions)
     for index, k in enumerate(order):
         spread_out[k] = places[index]
     return spread_out

@@ -101,7 +101,9 @@ def _capacity(answer: CapacityAnswer) -> str:
     met = f"{_verb(load, unit, 'meets', 'meet')} {slo}{_evidence(capacity, load, answer.at_load)}"
     if beyond is None:
         return f"{met}; higher loads were not tested."
-    values = _missed_values(answer, capacity.objectives)
+    pairs = zip(capacity.objectives, answer.beyond, strict=False)
+    above = [None if value is None or value <= objective.limit else value for objective, value in pairs]
+    values = in_words(_percentiles(capacity.objectives, above))
     text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({values})' if values else ''}."
     return f"{text} The bottleneck is {BOTTLENECKS[answer.bottleneck.name]}." if answer.bottleneck else text
 
@@ -113,37 +115,19 @@ def _verb(load: float, unit: str, one_load: str, several: str) -> str:
 def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | None]) -> str:
     """` (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not confirmed)`"""
     verdict = capacity.at(load)
-    parts = [_percentiles(capacity.objectives, values)]
+    parts = _percentiles(capacity.objectives, values)
     if verdict is not None and verdict.slo.share is not None:
         parts.append(f"{share_text(verdict.slo.share, verdict.slo.n)} requests")
     if not (capacity.certified if verdict is None else verdict.slo.confirmed or capacity.certified):
         parts.append("not confirmed")
-    text = ", ".join(filter(None, parts))
-    return f" ({text})" if text else ""
+    return f" ({', '.join(parts)})" if parts else ""
 
 
-def _percentiles(objectives: Sequence[Objective], values: Sequence[float | None]) -> str:
-    """Write the limited latencies: `80.3 ms`, or `TTFT p95 80.3 ms, TPOT p95 27.1 ms`."""
-    known = [(objective, value) for objective, value in zip(objectives, values, strict=False) if value is not None]
-    if len(objectives) == 1:
-        return "".join(format_seconds(value) for _, value in known)
-    return ", ".join(f"{_title(objective)} {format_seconds(value)}" for objective, value in known)
-
-
-def _title(objective: Objective) -> str:
-    return objective.text.partition(" ≤")[0]
-
-
-def _missed_values(answer: CapacityAnswer, objectives: Sequence[Objective]) -> str:
-    """The percentiles that are beyond their limits."""
-    pairs = [
-        (objective, value)
-        for objective, value in zip(objectives, answer.beyond, strict=False)
-        if value is not None and value > objective.limit
-    ]
-    if len(objectives) == 1:
-        return "".join(format_seconds(value) for _, value in pairs)
-    return in_words([f"{_title(objective)} {format_seconds(value)}" for objective, value in pairs])
+def _percentiles(objectives: Sequence[Objective], values: Sequence[float | None]) -> list[str]:
+    """Write the limited latencies: `80.3 ms`, or with their names, if there are several: `TTFT p95 80.3 ms`."""
+    titles = [f"{objective.text.partition(' ≤')[0]} " if len(objectives) > 1 else "" for objective in objectives]
+    pairs = zip(titles, values, strict=False)
+    return [f"{title}{format_seconds(value)}" for title, value in pairs if value is not None]
 
 
 def _best(answer: BestAnswer) -> str:
@@ -221,7 +205,7 @@ def _ratio(estimate: Estimate) -> str:
 
 
 def _runs(answer: BestAnswer) -> str:
-    """Behind a ratio that was not tested."""
+    """Write how many runs a ratio rests on that was not tested."""
     if answer.significant is not None:
         return ""
     return " (one run each)" if answer.repeats <= 1 else f" ({answer.repeats} runs each, not tested)"
@@ -264,7 +248,7 @@ def _replicas(answer: ReplicasAnswer) -> str:
 
 
 def _reason(candidates: Sequence[Replicas]) -> str:
-    """That of all of them, or of the first."""
+    """Write why the first of the candidates has no number."""
     missing = candidates[0].missing
     return NOT_PLANNED[missing] if missing is not None else NOT_PLANNED[NotPlanned.NOT_MEASURED]
 
@@ -280,7 +264,7 @@ def _unsure(candidate: Replicas) -> str:
 
 
 def _burst(answer: BurstAnswer) -> str:
-    """An outage has no end of its own: what follows it is counted from the command."""
+    """Count the recovery of an outage, which has no end of its own, from the command."""
     cause = "outage" if answer.command else "burst"
     goal = "the SLO is met" if answer.judged else "latency is back to what it was"
     felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]

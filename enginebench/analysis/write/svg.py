@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from enginebench.analysis.document import Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number
-from enginebench.analysis.write.marks import STATUSES, failed, mark, status_of, statuses, steps
+from enginebench.analysis.write.marks import STATUSES, mark, status_of, statuses, steps
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.phrases import limit_title
 from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
@@ -83,7 +83,7 @@ class _Drawing:
         unit = column_unit(figure.y.unit, [*heights, figure.limit])
         values = [value * unit.scale for value in (*heights, *marks, *_interval_ends(points, heights))]
         values += [] if figure.limit is None else [figure.limit * unit.scale]
-        among_failed = any(failed(point) for point in points)
+        among_failed = any(point.failed for point in points)
         positive = [value for value in values if value > 0]
         apart = bool(positive) and max(positive) > LOGARITHMIC * min(positive)
         logarithmic = bool(positive) and (figure.y.logarithmic or (figure.y.unit == "s" and apart))
@@ -99,7 +99,7 @@ class _Drawing:
         return _Drawing(figure, slots, series, unit, _across(figure, points, plot), vertical, plot, Labels(plot))
 
     def parts(self) -> Iterator[str]:
-        """Later parts cover earlier ones."""
+        """Draw the parts of the chart; later parts cover earlier ones."""
         yield from self._spans()
         yield from self._vertical_axis()
         yield from self._horizontal_axis()
@@ -117,7 +117,7 @@ class _Drawing:
         yield from self._legend()
 
     def _keep_clear(self, places: Sequence[tuple[float, float, Point]]) -> None:
-        """Labels avoid the points, and the steps between two loads."""
+        """Keep labels off the points, and off the steps between two loads."""
         for x, y, _ in places:
             self.labels.point(x, y)
         if self.figure.kind == "load":
@@ -152,7 +152,7 @@ class _Drawing:
         yield self._number(x, plot.bottom + 2 * LINE + 5, title, "middle")
 
     def _ticks(self) -> list[tuple[float, str]]:
-        """At the loads that were measured, else at round numbers."""
+        """Return ticks at the loads that were measured, else at round numbers."""
         axis = self.figure.x
         if axis.names:
             return [(float(index), clean(name)) for index, name in enumerate(axis.names)]
@@ -189,13 +189,13 @@ class _Drawing:
             yield _label(box, text, "limit-text halo")
 
     def _places(self, index: int, series: Series) -> list[tuple[float, float, Point]]:
-        """The pixels of each point; engines at one load stand next to each other."""
+        """Return the pixels of each point; engines at one load stand next to each other."""
         count = len(self.series)
         shift = (index - (count - 1) / 2) * min(6, MAX_DODGE / max(count - 1, 1)) if self.figure.kind == "load" else 0.0
         return [(self.x(point.x) + shift, self._height(point), point) for point in series.points]
 
     def _height(self, point: Point) -> float:
-        if failed(point) or point.y is None:
+        if point.failed or point.y is None:
             return TOP + 2
         return self.y(point.y * self.unit.scale)
 
@@ -212,9 +212,9 @@ class _Drawing:
             return
         for x, y, point in places:
             yield "<g>"
-            yield f"<title>{_text(self._told(series, point))}</title>"
+            yield f"<title>{_text(self._hover_text(series, point))}</title>"
             low, high = point.low, point.high
-            if low is not None and high is not None and low < high and not failed(point):
+            if low is not None and high is not None and low < high and not point.failed:
                 ends = (self.y(low * self.unit.scale), self.y(min(high, 1e12) * self.unit.scale))
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{ends[0]:.1f}" y2="{ends[1]:.1f}" class="bar"/>'
             yield mark(x, y, point)
@@ -229,9 +229,9 @@ class _Drawing:
         if box is not None:
             yield _label(box, text, "halo name")
 
-    def _told(self, series: Series, point: Point) -> str:
+    def _hover_text(self, series: Series, point: Point) -> str:
         axis = self.figure.y
-        value = INFINITE if failed(point) else format_value(point.y, axis.unit)
+        value = INFINITE if point.failed else format_value(point.y, axis.unit)
         unit = "" if axis.unit in {"s", "B", "share"} else f" {axis.unit}"
         place = clean(point.label) or f"{load_number(point.x)} {self.figure.x.unit}"
         ends = [format_value(end, axis.unit) for end in (point.low, point.high) if end is not None]
@@ -240,7 +240,7 @@ class _Drawing:
         return f"{series.name} at {place}: {value}{unit}{interval}{'' if status is None else f', {STATUSES[status]}'}"
 
     def _names(self) -> Iterator[str]:
-        """At the right, as high as each engine's last point, joined to it by a thin line."""
+        """Write names at the right, as high as each engine's last point, joined to it by a thin line."""
         if len(self.series) < 2:
             return
         lasts = [self._places(index, part)[-1] for index, part in enumerate(self.series)]
@@ -274,7 +274,7 @@ class _Drawing:
 
 
 def _across(figure: Figure, points: Sequence[Point], plot: Box) -> Scale:
-    """The horizontal axis: loads have room at both ends, for engines that stand next to each other."""
+    """Make the horizontal axis. Loads have room at both ends, for engines that stand next to each other."""
     values = [point.x for point in points] or [0.0]
     if figure.kind == "distribution":
         return scale_of(values, plot.left, plot.right, "tail")
@@ -301,8 +301,8 @@ def _label(box: Box, text: str, kind: str) -> str:
 
 
 def _drawable(series: Series, kind: str) -> Series:
-    """Without what has no height, and without the largest value of a distribution, which is no percentile."""
-    points = [point for point in series.points if point.y is not None or point.failed]
+    """Leave out points without a height, and the largest value of a distribution, which is no percentile."""
+    points = [point for point in series.points if point.y is not None]
     return Series(series.name, tuple(point for point in points if kind != "distribution" or point.x < 1))
 
 

@@ -65,9 +65,8 @@ def print_document(console: Console, document: Document) -> None:
 
 
 def print_legend(console: Console, legend: Sequence[tuple[str, str]]) -> None:
-    parts = [f"{sign} {meaning}" for sign, meaning in legend]
-    if parts:
-        console.print(_wrapped(" · ".join(parts), console.width), style="dim")
+    if legend:
+        console.print(_wrapped(phrases.legend_line(legend), console.width), style="dim")
         console.print()
 
 
@@ -118,7 +117,7 @@ def _layout(table: Table, width: int) -> _Layout:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked: bool) -> tuple[int, ...]:
-    """Headings are broken between words, so that the longest word counts."""
+    """Return the least width of each column: of a heading, which is broken between words, the longest word counts."""
     widths = []
     for k, column in enumerate(columns):
         texts = [cell_len(row[k].text) for row in rows]
@@ -128,13 +127,13 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked:
             cell = max(most) if stacked else max((cell_len(row[k].line) for row in rows), default=0)
         else:
             cell = most[0] + (most[1] + 1 if most[1] else 0)
-        heading = [cell_len(word) for word in f"{column.title} {column.unit}".split()]
+        heading = [cell_len(word) for word in column.heading.split()]
         widths.append(max(cell, *heading, 1) if heading else max(cell, 1))
     return tuple(widths)
 
 
 def _note_lines(cell: Shown, stacked: bool) -> list[str]:
-    """A remark in words may be broken below its number, an interval may not."""
+    """Break a remark into lines if it stands below its number; an interval is never broken."""
     return textwrap.wrap(cell.note, NOTE_WIDTH) if stacked and cell.note[:1].isalpha() else [cell.note]
 
 
@@ -156,7 +155,7 @@ def _drawn(layout: _Layout) -> RichTable:
 
 
 def _cell(layout: _Layout, k: int, cell: Shown) -> RichText:
-    """On one line, numbers stand above each other and so do their notes."""
+    """Align numbers, and the notes behind them, with those of the other rows."""
     style, note_style = STYLES[cell.tone], "dim" if layout.stacked else ""
     if layout.stacked or layout.columns[k].text:
         between = ("\n" if layout.stacked else " ") if cell.note else ""
@@ -168,7 +167,7 @@ def _cell(layout: _Layout, k: int, cell: Shown) -> RichText:
 
 
 def _print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Labels, and next to them lines with a hanging indent."""
+    """Print labels, and next to them lines with a hanging indent."""
     for label, text in facts:
         if text:
             lines = _wrapped(text, console.width - LABEL).replace("\n", "\n" + " " * LABEL)
@@ -177,7 +176,7 @@ def _print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _wrapped(text: str, width: int) -> str:
-    """Broken between words, but not between a number and its unit."""
+    """Break between words, but not between a number and its unit."""
     return "\n".join(textwrap.wrap(glued(text), max(width, 20), break_on_hyphens=False)).replace(NO_BREAK, " ")
 
 

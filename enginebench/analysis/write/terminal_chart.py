@@ -17,8 +17,9 @@ from rich.cells import cell_len
 
 from enginebench.analysis.document import Axis, Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number
-from enginebench.analysis.write.phrases import limit_title
-from enginebench.records.formatting import INFINITE, format_limit, format_value, significant
+from enginebench.analysis.write.phrases import limit_text, limit_title
+from enginebench.analysis.write.scale import Scale, spread
+from enginebench.records.formatting import INFINITE, format_value, significant
 
 HEIGHT = 8  # rows of a plot
 MAX_WIDTH = 100
@@ -27,8 +28,8 @@ MIN_GAP = 5  # columns between two labels of a plot's horizontal axis
 
 
 def chart(figure: Figure, width: int) -> list[str]:
-    """Lines of at most `width` columns; none if there is too little to draw."""
-    series = [part for part in figure.series if any(point.y is not None or point.failed for point in part.points)]
+    """Draw lines of at most `width` columns; none if there is too little to draw."""
+    series = [part for part in figure.series if any(point.y is not None for point in part.points)]
     width = min(width - 1, MAX_WIDTH)
     if figure.kind == "load" and len(series) > 1:
         return _bars(figure, series, width)
@@ -48,7 +49,7 @@ def _text(value: float, axis: Axis) -> str:
 
 
 def _bars(figure: Figure, series: Sequence[Series], width: int) -> list[str]:
-    counts = Counter(point.x for part in series for point in part.points if _height(point) is not None)
+    counts = Counter(point.x for part in series for point in part.points if point.y is not None)
     x = figure.at if figure.at in counts else max((x for x, n in counts.items() if 2 * n > len(series)), default=None)
     if x is None:
         return []
@@ -59,7 +60,7 @@ def _bars(figure: Figure, series: Sequence[Series], width: int) -> list[str]:
         return []
     names = [clean(name)[:MAX_NAME] for name, _ in points]
     margin = max(map(cell_len, names)) + 2
-    texts = ["–" if y is None else _text(y, figure.y) for y in (_height(point) for _, point in points)]
+    texts = ["–" if point.y is None else _text(point.y, figure.y) for _, point in points]
     room = max(width - margin - max(map(len, texts)) - 2, 10)
     near = figure.limit is not None and figure.limit <= 2 * largest
     scale = room / max(largest, figure.limit if near and figure.limit is not None else 0.0)
@@ -67,45 +68,34 @@ def _bars(figure: Figure, series: Sequence[Series], width: int) -> list[str]:
     label = next((point.label for _, point in points if point.label), load_number(x))
     lines = [_title(figure, f" at {clean(label)}{'' if figure.x.unit in label else f' {figure.x.unit}'}")]
     for name, text, (_, point) in zip(names, texts, points, strict=True):
-        y = _height(point)
-        length = 0 if y is None else room if math.isinf(y) else max(round(y * scale), 1)
-        bar = list(("░" if text == INFINITE else "▇") * length + " " * (room + 1 - length))
+        length = 0 if point.y is None else room if point.failed else max(round(point.y * scale), 1)
+        bar = list(("░" if point.failed else "▇") * length + " " * (room + 1 - length))
         if limit is not None:
             bar[min(limit, room)] = "┊"
         lines.append(f"{name}{' ' * (margin - cell_len(name))}{''.join(bar)} {text}".rstrip())
     return lines
 
 
-def _height(point: Point) -> float | None:
-    return math.inf if point.failed else point.y
-
-
 def _plot(figure: Figure, series: Series, width: int) -> list[str]:
-    points = [point for point in series.points if _height(point) is not None]
-    heights = [_height(point) or 0.0 for point in points]
+    points = [point for point in series.points if point.y is not None]
+    heights = [point.y or 0.0 for point in points]
     finite = [height for height in heights if 0 < height < math.inf]
     if len({point.x for point in points}) < 2 or not finite:
         return []
     values = [*finite, *([figure.limit] if figure.limit else [])]
     low, high = min(values), max(max(values), 1.5 * min(values))
-
-    def row(value: float) -> int:
-        """Count rows from 0 at the bottom; a failed request is drawn in the topmost."""
-        if math.isinf(value):
-            return HEIGHT - 1
-        return max(round((HEIGHT - 1) * math.log(max(value, low) / low) / math.log(high / low)), 0)
-
+    vertical = Scale(low, high, 0, HEIGHT - 1, "log")  # row 0 is at the bottom, a failed request in the topmost row
     labels = {0: _text(low, figure.y), HEIGHT - 1: _text(high, figure.y)}
     if figure.limit:
-        labels[row(figure.limit)] = format_limit(figure.limit) if figure.y.unit == "s" else significant(figure.limit)
+        labels[round(vertical(figure.limit))] = limit_text(figure)
     margin = max(map(len, labels.values()))
     unit = figure.x.unit or clean(figure.x.title)
     columns = _columns(points, figure.kind == "load", width - margin - len(unit) - 4)
     canvas = [[" "] * (max(columns) + 1) for _ in range(HEIGHT)]
     if figure.limit:
-        canvas[row(figure.limit)] = ["┄"] * (max(columns) + 1)
+        canvas[round(vertical(figure.limit))] = ["┄"] * (max(columns) + 1)
     for column, height in zip(columns, heights, strict=True):
-        canvas[row(height)][column] = "▲" if math.isinf(height) else "●" if figure.kind == "load" else "•"
+        canvas[round(vertical(height))][column] = "▲" if math.isinf(height) else "●" if figure.kind == "load" else "•"
     lines = [_title(figure)]
     lines += [f"{labels.get(k, ''):>{margin}} ┤{''.join(canvas[k]).rstrip()}" for k in reversed(range(HEIGHT))]
     ticks, base = _ticks(columns, points, figure)
@@ -114,22 +104,16 @@ def _plot(figure: Figure, series: Series, width: int) -> list[str]:
 
 
 def _columns(points: Sequence[Point], logarithmic: bool, width: int) -> list[int]:
-    """The column of each point; loads are spread by their logarithm, and never closer than they can be labelled."""
+    """Return the column of each point. Loads are spread by their logarithm, with room for their labels."""
     first, last = points[0].x, points[-1].x
     if not logarithmic or first <= 0:
-        return [round((width - 1) * (point.x - first) / (last - first)) for point in points]
-    wanted = [round((width - 1) * math.log(point.x / first) / math.log(last / first)) for point in points]
-    gap = max(min(MIN_GAP, (width - 1) // max(len(points) - 1, 1)), 1)
-    columns = [0]
-    for column in wanted[1:]:
-        columns.append(max(column, columns[-1] + gap))
-    for k in range(len(columns) - 1, 0, -1):  # those pushed out of the picture are moved back
-        columns[k] = max(min(columns[k], width - 1 - gap * (len(columns) - 1 - k)), 0)
-    return columns
+        return [round(Scale(first, last, 0, width - 1)(point.x)) for point in points]
+    scale = Scale(first, last, 0, width - 1, "log")
+    return list(map(round, spread([round(scale(point.x)) for point in points], MIN_GAP, 0, width - 1)))
 
 
 def _ticks(columns: Sequence[int], points: Sequence[Point], figure: Figure) -> tuple[str, str]:
-    """The labels below the axis, and the axis with its marks; on a time line spans are drawn on it."""
+    """Return the labels below the axis, and the axis with its marks and, if it is time, its spans."""
     width = max(columns) + 1
     base, line = ["─"] * width, ""
     first, last = points[0].x, points[-1].x

@@ -130,7 +130,7 @@ class StudyFolder(Struct, frozen=True):
         return [state for state in self.cells if state.outcome in outcomes]
 
     def result(self, state: CellState) -> Path | None:
-        """The run's folder, or the bench's document, of a cell that has one."""
+        """Return the run's folder, or the bench's document, of a cell that has one."""
         if state.record is None or state.record.path is None:
             return None
         return self.path / state.record.path
@@ -170,7 +170,7 @@ def holds_results(folder: Path) -> bool:
 
 
 def read_records(folder: Path) -> list[CellRecord]:
-    """The last line of each cell; none that leads out of the folder."""
+    """Read the last line of each cell, without those that lead out of the folder."""
     last: dict[str, CellRecord] = {}
     for record in _lines(folder / CELLS, CellRecord):
         path = Path(record.path or "")
@@ -198,7 +198,7 @@ def set_repeats(folder: Path, repeats: int) -> None:
 
 
 def append_line(path: Path, line: Struct) -> None:
-    """On disk when this returns. What a power cut left of a line before it is ended first."""
+    """Write a line to disk. What a power cut left of a line before it is ended first."""
     written = msgspec.json.encode(line) + b"\n"
     with path.open("ab+") as file:
         if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":

@@ -1,4 +1,4 @@
-"""Runs the cells of a study that are left, one after the other, and writes down how each ended.
+"""Run the remaining cells of a study, one after the other, and record how each ended.
 
 A cell is measured in `running/`, moved to its place when it has ended, and then gets its line: a process that is killed
 at any instant leaves either a cell with its line or one that is run again.
@@ -93,8 +93,8 @@ class Runner:
         self._unloadable: dict[tuple[str, str], str] = {}
 
     def run(self) -> bool:
-        """Every cell that is left, and once more those that were skipped or have failed. Whether none is left: the
-        budget may end before. Ctrl-C ends it too."""
+        """Run the remaining cells, and once more those that were skipped or have failed. Return whether none remains:
+        the budget may end before. Ctrl-C ends it too."""
         self._put_aside_what_was_interrupted()
         tried: set[str] = set()
         try:
@@ -116,7 +116,7 @@ class Runner:
         return [state for state in load_study(self._folder).cells if state.outcome != "done"]
 
     def _next(self, tried: set[str]) -> CellState | None:
-        """The first that was not tried and fits into the time that is left."""
+        """Return the first cell that was not tried and fits into the remaining time."""
         remaining = self._deadline - time.monotonic()
         fitting = (state for state in self._not_done() if state.expected <= remaining)
         return next((state for state in fitting if state.cell.id not in tried), None)
@@ -129,7 +129,7 @@ class Runner:
         )
         if reason is not None:
             if (state.outcome, state.reason) != ("skipped", reason):
-                if not self._lacking.is_missing(self._grid.engine(cell.engine)):  # that was said at the start
+                if not self._lacking.is_missing(self._grid.engine(cell.engine)):  # a line at the start names it
                     self._terminal.say_once(f"skipped: {cell.engine} with {cell.model}: {reason}")
                 self._write(
                     CellRecord(cell=cell.id, outcome="skipped", started_at=started_at, seconds=0, reason=reason)

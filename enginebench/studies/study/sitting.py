@@ -1,5 +1,5 @@
 """One time that a study is at work: its folder is opened, or made where it is new; what engines lack is installed or
-named; then the cells that are left are measured."""
+named; then the remaining cells are measured."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
 
 
 def measure(place: Path, lacking: Lacking, deadline: float, budget: float | None, terminal: Terminal) -> None:
-    """Run the cells that are left, up to the instant `deadline` of the monotonic clock."""
+    """Run the remaining cells, up to the instant `deadline` of the monotonic clock."""
     study = load_study(place)
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),

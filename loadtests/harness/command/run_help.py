@@ -32,13 +32,14 @@ Examples:
 
 
 class RunCommand(TyperCommand):
-    """Show the basic options by default, and leave what stands after `--` to Locust."""
+    """Show the basic options by default, and pass the words after `--` to Locust."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         super().parse_args(ctx, args[:end])
-        ctx.args = args[end + 1 :]
-        return ctx.args
+        for_locust = args[end + 1 :]
+        ctx.args = for_locust
+        return for_locust
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if ctx.meta.get(__name__):

@@ -19,7 +19,7 @@ from enginebench.records.metrics import (
     Quantity,
 )
 from enginebench.records.slo import RunObjectives
-from enginebench.records.view import keys_of
+from enginebench.records.view import SEVERITIES, keys_of
 from loadtests.harness.live.counts import Counts
 from loadtests.harness.live.live_run import LiveRun
 
@@ -56,7 +56,7 @@ def families(live: LiveRun, started: float) -> Iterator[Family]:
     lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]
     yield _family("objective_seconds", "gauge", "The limit of each objective; of several tiers, the tightest.", lines)
     yield from _momentary(common, live)
-    yield from _of_stages(common, live)
+    yield from _of_stages(common, live, started)
     counts = live.counts()
     values: dict[str, list[tuple[Labels, float | None]]] = {
         "requests": [({**common, "outcome": outcome}, count) for outcome, count in counts.outcomes.items()],
@@ -83,17 +83,23 @@ def _momentary(common: Labels, live: LiveRun) -> Iterator[Family]:
         yield _family(name_of(quantity), "gauge", _about(quantity), [(labels, values[quantity.name])])
 
 
-def _of_stages(common: Labels, live: LiveRun) -> Iterator[Family]:
+def _of_stages(common: Labels, live: LiveRun, started: float) -> Iterator[Family]:
     by_label = {view.label: view for view in live.document.stages}  # a long stage replaces a brief one of its label
     views = [({**common, "stage": label}, view) for label, view in by_label.items()]
-    findings = [
-        ({**labels, "kind": finding.kind, "severity": finding.severity}, 1.0)
-        for labels, view in views
-        for finding in view.findings
-    ]
-    yield _family("finding", "gauge", "A warning about the numbers of a stage.", findings)
+    findings: list[tuple[Labels, float]] = []
+    for labels, view in views:
+        # Its 0 is exported too: when the run is over, the last value must not be of a warning that was withdrawn.
+        ranks = {"load_generator_late": 0}
+        ranks |= {finding.kind: len(SEVERITIES) - SEVERITIES.index(finding.severity) for finding in view.findings}
+        findings += [({**labels, "kind": kind}, rank) for kind, rank in ranks.items()]
+    yield _family("finding", "gauge", "A warning about a stage: 1 is a note, 2 warns, 3 makes it invalid.", findings)
     loads = [(labels, view.load) for labels, view in views]
     yield _family("stage_load", "gauge", "The load of a stage: users, or requests per second.", loads)
+    for end, about in ("start", "begins"), ("end", "ends, or now"):
+        times = [(labels, started + getattr(view, end)) for labels, view in views]
+        yield _family(
+            f"stage_{end}_seconds", "gauge", f"When the stage's window {about}, in seconds since 1970.", times
+        )
     for quantity in QUANTITIES:
         if quantity.shown.exported:
             about = f"{_about(quantity)} Of the stage's window so far."

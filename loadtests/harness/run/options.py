@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from enginebench.records.command import typed_command
-from enginebench.settings.schema import Setting, settings_of
+from enginebench.settings.schema import MOST_USED, Setting, settings_of
 from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run_settings import RunSettings
@@ -34,13 +34,15 @@ def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
         if action.dest == "web_host":
             action.help = f"Host to bind the web interface to, '*' for all. Defaults to {LOOPBACK}"
     groups: dict[str, Any] = {}
-    for defaults in (scenario, RunSettings()):
-        for setting in settings_of(type(defaults)):
-            if setting.group not in groups:
-                groups[setting.group] = parser.add_argument_group(f"{setting.group} (enginebench)")
-            default = getattr(defaults, setting.name)
-            action = groups[setting.group].add_argument(setting.flag, **_argument(setting, default))
-            action.include_in_web_ui = setting.on_page  # Locust's page reads this
+    declared = [
+        (setting, defaults) for defaults in (scenario, RunSettings()) for setting in settings_of(type(defaults))
+    ]
+    for setting, defaults in sorted(declared, key=lambda pair: pair[0].group != MOST_USED):  # first on the page, too
+        if setting.group not in groups:
+            groups[setting.group] = parser.add_argument_group(f"{setting.group} (enginebench)")
+        default = getattr(defaults, setting.name)
+        action = groups[setting.group].add_argument(setting.flag, **_argument(setting, default))
+        action.include_in_web_ui = setting.on_page  # Locust's page reads this
 
 
 def _argument(setting: Setting, default: Any) -> dict[str, Any]:

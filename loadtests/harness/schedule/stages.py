@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import product
 
 from enginebench.records.load import TRACE, Load, Rate
-from enginebench.records.stage import LONGEST, Extent, StagePlan
+from enginebench.records.stage import MAX_DURATION, Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.units import parse_seconds
 from loadtests.harness.schedule.load_grammar import LoadStep
@@ -76,8 +76,8 @@ def _extents(
     step: LoadStep, seconds: float, requests: int | None, warm_up: tuple[float, bool]
 ) -> tuple[Extent, Extent]:
     """Return the warm-up and the window of a stage. Raises `UserMistake`."""
-    if not 0 < seconds <= LONGEST:
-        raise UserMistake(f"a stage must last longer than 0 seconds, and {LONGEST:,} at most, not {seconds:g}.")
+    if not 0 < seconds <= MAX_DURATION:
+        raise UserMistake(f"a stage must last longer than 0 seconds, and {MAX_DURATION:,} at most, not {seconds:g}.")
     amount, share = warm_up
     if requests is not None:
         if step.seconds is not None:

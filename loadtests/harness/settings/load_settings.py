@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from enginebench.records.stage import LONGEST
+from enginebench.records.stage import MAX_DURATION
 from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.load_grammar import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
@@ -42,14 +42,14 @@ class LoadSettings:
         "Length of each stage, warm-up included, unless the stage has its own.",
         metavar="S",
         least=0.1,
-        most=LONGEST,
+        most=MAX_DURATION,
     )
     stage_requests: int | None = load_setting(
         None,
         "Requests per stage after its warm-up, instead of --stage-seconds.",
         metavar="N",
         least=1,
-        most=LONGEST,
+        most=MAX_DURATION,
     )
     warm_up: tuple[float, bool] = load_setting(
         (0.2, True),

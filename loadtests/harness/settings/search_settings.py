@@ -7,7 +7,7 @@ from typing import Literal
 
 from enginebench.records.slo import GRAMMAR as OBJECTIVES
 from enginebench.records.slo import Objective, parse_objectives, write_objectives
-from enginebench.records.stage import LONGEST
+from enginebench.records.stage import MAX_DURATION
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import most_used, search_setting
 
@@ -56,5 +56,5 @@ class SearchSettings:
         "Time limit of a search, which reports the bracket that it has certified by then.",
         metavar="S",
         least=1,
-        most=LONGEST,
+        most=MAX_DURATION,
     )

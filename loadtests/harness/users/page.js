@@ -66,6 +66,7 @@
 
   const style = document.createElement("style");
   style.textContent = `
+    .MuiFormControl-root:has(:is([name=userCount], [name=spawnRate], [name=runTime]):disabled) { display: none; }
     .enginebench-tokens :is(th, td) { padding: 6px 8px; }
     .enginebench-tokens td:not(:nth-child(4)) { white-space: nowrap; } /* the fourth: whether the SLO is met, in words */
     .enginebench-tokens td:last-child { min-width: 17em; white-space: normal; font-size: 12px; }`;
@@ -89,7 +90,21 @@
     } catch { /* Locust has ended: what was drawn stays */ }
   }
 
+  const plan = document.createElement("p");
+  let asked = null;
+
+  async function describe() {
+    const start = document.querySelector("input[name=userCount]")?.form?.querySelector("button[type=submit]");
+    if (!start) { asked = null; return; }
+    if (plan.nextSibling !== start) start.before(plan);
+    const query = new URLSearchParams(new FormData(start.form)).toString();
+    if (query === asked) return;
+    asked = query;
+    plan.textContent = await (await fetch(`./enginebench/plan?${query}`)).text();
+  }
+
   addEventListener("click", () => setTimeout(refresh));
   setInterval(refresh, EVERY);
+  setInterval(() => describe().catch(() => { asked = null; }), 500); // Locust's form tells nobody that it is there
   refresh();
 })();

@@ -1,5 +1,6 @@
 """The tab `Tokens` of Locust's page, which opens first: the live metrics, SLO verdict and findings of each stage, over
-all workers. Below it, and below Locust's own charts, page.js draws TTFT and output over time."""
+all workers. Below it, and below Locust's own charts, page.js draws TTFT and output over time; in the start form, it
+shows the planned stages and their time."""
 
 from __future__ import annotations
 
@@ -16,12 +17,16 @@ from locust.runners import STATE_INIT
 
 from enginebench.records.metrics import columns
 from enginebench.records.stage import SECOND
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.live_text import cell, findings_text, phase_of, slo_text
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.live.series import EVERY, LiveSeries
+from loadtests.harness.run.duration import duration_of
+from loadtests.harness.run.options import read_options
+from loadtests.harness.scenario import Scenario
 from loadtests.harness.users.failures import forget, last_failure
-from loadtests.harness.users.locust_events import current_run
+from loadtests.harness.users.locust_events import current_run, process
 from loadtests.harness.users.locust_run import Run
 
 START_LIMIT = 30 * SECOND
@@ -29,6 +34,7 @@ KEY = "tokens"  # of the tab, in the page's address
 SHOWN_BY_LOCUST = {"user_count", "spawn_rate", "run_time", "host", "profile"}
 SCRIPT = "enginebench/page.js"
 SERIES = "enginebench/series"
+PLAN = "enginebench/plan"
 
 
 class ShownRun:
@@ -72,6 +78,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     page = environment.web_ui
     if page is None or page.app is None:
         return
+    page.app.jinja_env.policies["json.dumps_kwargs"] = {"sort_keys": False}  # most used settings first
     options = environment.parsed_options
     display_name = getattr(options, "web_host_display_name", None) or ""
     page.app.wsgi_app = SameOrigin(  # type: ignore[method-assign]
@@ -132,7 +139,16 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         document = _shown.series.document() if _shown is not None else {"points": []}
         return Response(json.dumps(document), mimetype="application/json")
 
-    for path, view in ((SCRIPT, script), (SERIES, series)):
+    def plan() -> Response:
+        """Describe the stages and their time with what the start form shows, or say what is wrong with it."""
+        values = {name: text for name, text in request.args.items() if name in shown}
+        try:
+            scenario, _ = read_options(vars(environment.parsed_options) | values, process.scenario or Scenario())
+            return Response(duration_of(scenario).sentence(), mimetype="text/plain")
+        except UserMistake as mistake:
+            return Response(str(mistake), mimetype="text/plain")
+
+    for path, view in ((SCRIPT, script), (SERIES, series), (PLAN, plan)):
         rule = f"{page.app.blueprints['locust'].url_prefix or ''}/{path}"
         page.app.add_url_rule(rule, path, page.auth_required_if_enabled(view))  # type: ignore[no-untyped-call]
 

@@ -132,13 +132,13 @@ def test_rates_and_users_are_supported_by_what_was_measured() -> None:
 
 
 def test_a_future_in_which_nothing_is_due_is_not_met() -> None:
-    """Users pause for 100 s after an answer of 1.1 s, and so ask at 0 to 5 s and from 101 s on; the window is from 30 s
+    """Users pause for 60 s after an answer of 1.1 s, and so ask at 0 to 5 s and from 61 s on; the window is from 30 s
     to 50 s."""
-    pausing = Peak(Users(2), LENGTHS, seconds=20.0, think=np.array([100.0]))
+    pausing = Peak(Users(2), LENGTHS, seconds=20.0, think=np.array([60.0]))
     silent = Fleet(engine(), pausing, parse_objectives(["e2e_p50=60"]))
     assert silent.met(2, FUTURES) == 0
     assert reason(silent) is NotPlanned.OUT_OF_REACH
-    longer = replace(silent, peak=replace(pausing, seconds=200.0), tallies={})
+    longer = replace(silent, peak=replace(pausing, seconds=60.0), tallies={})
     assert fewest_replicas(longer, SUPPORTED).count == 1
 
 

@@ -15,12 +15,12 @@ import scipy
 from enginebench.analysis.stats.intervals import (
     bin_by_user,
     bin_events,
-    needed,
+    min_requests,
     percentile_intervals,
     rate_interval,
     share_interval,
 )
-from enginebench.analysis.stats.quantiles import least_samples
+from enginebench.analysis.stats.quantiles import min_samples
 from enginebench.records.rules import answer_of, percentile
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.draws import percentile_interval, queueing, width
@@ -43,8 +43,8 @@ def test_percentiles_are_nearest_rank(values: list[float], q: float, expected: f
 
 
 def test_tails_need_many_samples() -> None:
-    assert [least_samples(q) for q in (0.5, 0.9, 0.95, 0.99)] == [6, 36, 72, 368]
-    assert [needed(q) for q in (0.5, 0.9, 0.95, 0.99)] == [16, 36, 72, 368]
+    assert [min_samples(q) for q in (0.5, 0.9, 0.95, 0.99)] == [6, 36, 72, 368]
+    assert [min_requests(q) for q in (0.5, 0.9, 0.95, 0.99)] == [16, 36, 72, 368]
     assert percentile_interval(np.arange(200.0), 0.99) == Estimate(197.0, n=200, missing=Missing.FEW_REQUESTS)
     spread = percentile_interval(np.random.default_rng(0).permutation(1000), 0.99)
     assert spread.low is not None

@@ -54,7 +54,7 @@ def test_two_runs_have_no_interval() -> None:
     assert found.high == pytest.approx(expected[1])
     assert expected[0] == pytest.approx(-0.484, abs=0.001)
     assert repeats_interval([2.0] * 3) == Estimate(2.0, n=3, missing=Missing.FEW_REPEATS)
-    floored = repeats_interval([2.0] * 3, least_error=0.1)
+    floored = repeats_interval([2.0] * 3, min_error=0.1)
     assert floored.low == pytest.approx(2 - 0.196, abs=1e-4)
     assert floored.high == pytest.approx(2 + 0.196, abs=1e-4)
     assert repeats_interval([2.0, 2.1, 2.2]).low == pytest.approx(2.1 - 0.1 / 3**0.5 * 4.3027, abs=1e-4)

@@ -91,7 +91,7 @@ def test_unconfirmed_and_missed_points_differ_from_confirmed_ones() -> None:
 
 
 def test_points_are_joined_by_steps_and_a_failed_one_by_nothing() -> None:
-    points = (Point(1.0, 0.1), Point(2.0, 0.2), Point(4.0, math.inf), Point(8.0, None, failed=True))
+    points = (Point(1.0, 0.1), Point(2.0, 0.2), Point(4.0, math.inf), Point(8.0, math.inf))
     drawing = svg(load_figure((Series("a", points),)))
     (path,) = re.findall(r'<path d="([^"]*)" class="step load"', drawing)
     assert re.fullmatch(r"M[\d.]+ [\d.]+H[\d.]+V[\d.]+H[\d.]+", path)

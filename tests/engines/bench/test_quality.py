@@ -33,26 +33,30 @@ def asked(name: str, **options: str) -> Quality:
     return asyncio.run(ask())
 
 
-def test_log_probabilities_are_those_of_the_whole_text_read_at_once() -> None:
+@pytest.fixture(scope="module")
+def direct() -> Quality:
+    return asked("transformers", attention="eager")
+
+
+def test_log_probabilities_are_those_of_the_whole_text_read_at_once(direct: Quality) -> None:
     import torch
 
     model = small_model()
     ids = tokenizer_of(model.folder).encode(TEXT).ids
     logprobs = torch.log_softmax(Reference.of(model.folder).logits(ids)[:-1].double(), -1)
     truth = logprobs[range(len(ids) - 1), ids[1:]].tolist()
-    found = asked("transformers", attention="eager")
-    assert len(found.logprobs) == len(truth) > 100
-    assert max(abs(one - other) for one, other in zip(found.logprobs, truth, strict=True)) < 1e-4
-    assert found.perplexity == pytest.approx(exp(-sum(truth) / len(truth)), rel=1e-4)
+    assert len(direct.logprobs) == len(truth) > 100
+    assert max(abs(one - other) for one, other in zip(direct.logprobs, truth, strict=True)) < 1e-4
+    assert direct.perplexity == pytest.approx(exp(-sum(truth) / len(truth)), rel=1e-4)
 
-    other = against("torch-jit", asked("torch-jit", batches="1", lengths="512"), found)
+    other = against("torch-jit", asked("torch-jit", batches="1", lengths="512"), direct)
     assert other.difference is not None
     assert other.difference < 1e-3
     assert other.perplexity_over is not None
     assert abs(other.perplexity_over) < 1e-4
 
 
-def test_the_server_gives_them_as_vllm_does() -> None:
+def test_the_server_gives_them_as_vllm_does(direct: Quality) -> None:
     model = str(small_model().folder)
     with served("dtype=float32", engine="transformers", arguments=("--model", model)) as server:
         answer = server.ask(1, "/v1/completions", prompt="The cat sat", echo=True, logprobs=2, temperature=0).json()
@@ -63,7 +67,6 @@ def test_the_server_gives_them_as_vllm_does() -> None:
     assert choice["logprobs"]["token_logprobs"][0] is None
     assert answer["usage"]["completion_tokens"] == 1
     assert len(choice["logprobs"]["tokens"]) == answer["usage"]["prompt_tokens"] + 1
-    direct = asked("transformers")
     assert found.tokens == direct.tokens
     difference = against("it", found, direct).difference
     assert difference is not None

@@ -69,7 +69,7 @@ def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dic
         return None, {"ttft": "0.01", "tpot": "0.001"}
     exact = {"dtype": "float32"}  # in which the size of the batch changes no answer
     if name in STATIC:  # of which preparing one shape takes seconds
-        return small_model(), exact | {"batches": "4", "lengths": "1024"}
+        return small_model(), exact | {"batches": "2", "lengths": "1024"}
     if name == "vllm":  # compiling takes a minute
         return small_model(), exact | {"eager": "yes", "kv_gib": "0.5", "context": "4096"}
     return small_model(), exact if name in EXACT else {}

@@ -11,7 +11,6 @@ import torch
 
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine
-from engines.machine.checks import examine
 from engines.machine.cuda import Build, Check, by_outcome, check_build, toolkit, torch_of
 from engines.pytorch.device import build_here
 from engines.transformers import TransformersEngine
@@ -95,12 +94,6 @@ def test_the_toolkit_is_compared_with_the_driver(
     install(monkeypatch, [Gpu()] if newest else [])
     monkeypatch.setattr(sys.modules["pynvml"], "nvmlSystemGetCudaDriverVersion_v2", lambda: 1000 * (newest or 99))
     assert toolkit() == Build(f"nvcc with CUDA {release}", has_cuda=True, problem=problem)
-
-
-def test_doctor_has_a_line_for_each_engine_with_code_for_gpus() -> None:
-    found = {check.name for check in examine()}
-    assert {f"GPU code of {name}" for name in ("transformers", "mistralrs", "candle", "burn")} <= found
-    assert "GPU code of fake" not in found
 
 
 def test_engines_whose_gpu_code_is_judged_alike_share_a_line() -> None:

@@ -77,7 +77,7 @@ def test_ctrl_c_while_the_report_is_made_leaves_a_sentence(tmp_path: Path) -> No
     started: list[psutil.Process] = []
     while not any("report" in command_line(one) for one in started):
         assert process.poll() is None
-        time.sleep(0.02)
+        time.sleep(0.05)
         started = psutil.Process(process.pid).children()
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)

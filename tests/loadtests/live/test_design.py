@@ -92,9 +92,9 @@ def surfaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("declared")
     program = copy_of_the_program(folder / "program")
     records = program / "enginebench" / "records"
-    metrics, table = records / "metrics.py", records / "findings" / "table.py"
+    metrics, kinds = records / "metrics.py", records / "findings" / "kinds.py"
     metrics.write_text(metrics.read_text().replace(METRIC_PLACE, METRIC_PLACE + METRIC))
-    table.write_text(table.read_text() + KIND)
+    kinds.write_text(kinds.read_text() + KIND)
     port, exporter = free_port(), free_port()
     with ScriptedServer(Script(ttft=0.02)) as server:
         locust = start(

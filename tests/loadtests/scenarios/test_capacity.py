@@ -19,15 +19,16 @@ def test_as_many_users_as_the_server_has_places(tmp_path: Path) -> None:
     """Without a queue, the third of three users is rejected while the other two are being served."""
     eager = tmp_path / "eager.py"
     eager.write_text(
-        "from loadtests.capacity import User\nfrom loadtests.harness.users import user\n"
-        "user.PAUSE_AFTER_FAILURE = 0.02\n"
+        "from loadtests.capacity import User\nfrom loadtests.harness.schedule.search import capacity_search\n"
+        "from loadtests.harness.users import user\n"
+        "capacity_search.MIN_MET = 400\nuser.PAUSE_AFTER_FAILURE = 0.02\n"
     )
-    with served("ttft=0.05", "concurrency=2", arguments=("--queue-size=0",)) as server:
+    with served("ttft=0.03", "concurrency=2", arguments=("--queue-size=0",)) as server:
         locust = start(
             server,
             tmp_path,
             *("--by", "users", "--slo", "failures=0.1"),
-            *("--prompt-tokens", "8", "--output-tokens", "1", "--search-seconds", "200"),
+            *("--prompt-tokens", "8", "--output-tokens", "1", "--search-seconds", "120"),
             scenario=eager,
             processes=2,
         )

@@ -112,7 +112,6 @@ def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         pytest.param(("--users", "4"), "--users has no effect", id="Locust's own users"),
-        pytest.param(("--run-time", "5s"), "--run-time has no effect", id="and time"),
         pytest.param(("--turn-tokens", "5"), "--turn-tokens has no effect without conversations", id="one of ours"),
     ],
 )

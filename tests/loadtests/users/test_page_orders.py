@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,16 @@ from tests.support.servers.scripted import ScriptedServer
 SECRETS = ("the-api-key", "the-header")
 ROUTES = [
     *(("GET", path) for path in ("/", "/stats/requests", "/stats/report", "/exceptions", "/tasks", "/logs")),
-    *(("GET", path) for path in ("/assets/nothing.js", "/enginebench/page.js", "/enginebench/series", "/nowhere")),
+    *(
+        ("GET", path)
+        for path in (
+            "/assets/nothing.js",
+            "/enginebench/page.js",
+            "/enginebench/series",
+            "/enginebench/plan",
+            "/nowhere",
+        )
+    ),
     *(("POST", path) for path in ("/swarm", "/stop", "/user", "/stats/reset")),
     ("OPTIONS", "/swarm"),
     ("HEAD", "/"),
@@ -77,6 +87,29 @@ def test_another_site_is_refused_on_every_route(method: str, path: str, headers:
     assert refused.status_code == 403
     assert "access-control-allow-origin" not in refused.headers
     assert page.other.bodies == page.named.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("form", "sentence"),
+    [
+        pytest.param(
+            {"stages": "1,2,4", "stage_seconds": "2m", "trace": "/etc/passwd"},
+            "This takes at least 6 min: 3 stages, 1 user to 4 users, 2 min each.",
+            id="a plan, without what the page does not show",
+        ),
+        pytest.param({"stage_seconds": "soon"}, "--stage-seconds is a time such as 500ms, 5s, 2m or 1h, not `soon`."),
+    ],
+)
+def test_the_start_form_shows_the_planned_stages_and_their_time(
+    form: dict[str, str], sentence: str, page: Page
+) -> None:
+    assert page.client.get("/enginebench/plan", params=form).text == sentence
+
+
+def test_the_start_form_has_the_most_used_settings_first(page: Page) -> None:
+    arguments = page.client.get("/").text.partition("window.templateArgs = ")[2].partition("\n")[0]
+    shown = list(json.loads(arguments)["extra_options"])
+    assert shown[:6] == ["stages", "rate", "stage_seconds", "slo", "prompt_tokens", "output_tokens"]
 
 
 @pytest.mark.parametrize("name", HIDDEN)

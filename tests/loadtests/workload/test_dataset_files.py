@@ -283,7 +283,8 @@ def test_what_only_one_api_takes_is_refused_elsewhere(
     with pytest.raises(UserMistake) as refused:
         read(Scenario(), given).recorded()
     assert str(refused.value) == (
-        f"row 2 of {path} has {what} as only --endpoint chat takes them, such as images, tools or sampling of its own."
+        f"row 2 of {path} has {what} in a form that only --endpoint chat accepts, such as images, tools or its own "
+        "sampling."
     )
     assert len(read(Scenario(), given | {"endpoint": "chat"}).recorded().arrivals) == 2
 

@@ -59,10 +59,18 @@ class ScriptedRun(Collector):
         for objective, seconds in OBJECTIVES.items():
             yield _gauge("enginebench_load_objective_seconds", labels | {"objective": objective}, seconds)
         yield _gauge("enginebench_load_run_start_seconds", self._labels, self._started)
+        for stage, rank in (("warned of", 2), (labels["stage"], 0)):
+            yield _gauge("enginebench_load_finding", labels | {"stage": stage, "kind": "load_generator_late"}, rank)
         yield _gauge("enginebench_load_stage_load", labels, USERS)
+        begin = self._started + index * STAGE_SECONDS
+        for end, value in {"start": begin, "end": time.time()}.items():
+            yield _gauge(f"enginebench_load_stage_{end}_seconds", labels, value)
+        for name, value in {"attainment": GOOD, "failure_share": 1 - GOOD}.items():
+            yield _gauge(f"enginebench_load_stage_{name}", labels, value)
         yield _gauge("enginebench_load_stage_throughput_tokens_per_second", labels, RATE * TOKENS)
-        for name in ("ttft_user", "tpot", "e2e_user"):
-            yield _gauge(f"enginebench_load_stage_{name}_seconds", labels | {"quantile": "0.99"}, MEANS[name])
+        for name in ("ttft", "ttft_user", "tpot", "e2e_user"):
+            for q in ("0.5", "0.99"):
+                yield _gauge(f"enginebench_load_stage_{name}_seconds", labels | {"quantile": q}, MEANS[name])
         info = InfoMetricFamily("enginebench_load_run", "The run.")
         info.add_metric([], self._labels | {"server": "http://127.0.0.1:8000"})
         yield info
