@@ -108,15 +108,17 @@ def _without_types(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any
 
 def _usage_mistake(error: Any) -> str:
     """Return the sentence for an unknown option, a missing argument or a value that Typer cannot read."""
-    context = error.ctx
-    if (option := getattr(error, "option_name", None)) and error.message.startswith("No such option"):
+    context = getattr(error, "ctx", None)
+    option = getattr(error, "option_name", None)
+    if context is not None and option is not None and error.message.startswith("No such option"):
         known = [name for parameter in context.command.get_params(context) for name in parameter.opts if name[0] == "-"]
         near = get_close_matches(option, known, n=1)
         return f"no option called `{option}`; " + (
             f"did you mean `{near[0]}`?" if near else f"`{context.command_path} --help` lists them."
         )
     sentence = error.format_message().replace("'", "`").rstrip(".")
-    return f"{sentence[0].lower()}{sentence[1:]}. See `{context.command_path} --help`."
+    command = "enginebench" if context is None else context.command_path
+    return f"{sentence[0].lower()}{sentence[1:]}. See `{command} --help`."
 
 
 def _say(sentence: str) -> None:

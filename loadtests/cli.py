@@ -76,7 +76,8 @@ def run(
 
     Each engine is served behind the identical server, tested, and stopped. Contenders may be named: NAME= before an
     engine, URL or model, NAME. before an option or header that is for one of them. Arguments after -- are passed to
-    Locust. The defaults shown are those of `concurrent`; other scenarios have their own.
+    Locust. --users, -u and --concurrency are other names of --stages. The defaults shown are those of `concurrent`;
+    other scenarios have their own.
 
     Exit code: 0 good, 1 an objective was missed or is not confirmed, 2 a usage error, a run that failed or is invalid,
     or an engine whose runs differ too much to be compared.

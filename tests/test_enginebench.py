@@ -62,3 +62,37 @@ def test_a_paragraph_of_a_help_page_is_broken_only_where_the_terminal_ends() -> 
     assert "even a power cut, costs the cell\n that was running: the same command goes on with what" in "\n".join(
         line.rstrip() for line in done.stdout.splitlines()
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param("run --stagess 4", "no option called `--stagess`; did you mean `--stages`?", id="a slip"),
+        pytest.param("serve fake --xyzzy", "no option called `--xyzzy`; `root serve --help` lists them.", id="unknown"),
+        pytest.param("serve", "missing argument `ENGINE`. See `root serve --help`.", id="no argument"),
+        pytest.param(
+            "gate runs --baseline", "option `--baseline` requires an argument. See `enginebench --help`.", id="no value"
+        ),
+        pytest.param(
+            "run rate http://127.0.0.1:1 --users 4",
+            "this scenario sends requests at a rate: set it with --rate, or test users with `concurrent`.",
+            id="users where requests arrive at a rate",
+        ),
+        *(
+            pytest.param(
+                f"run capacity http://127.0.0.1:1 {name}",
+                "--stages has no effect in a search for capacity (--by), which chooses its own loads: leave it out.",
+                id=f"{name} is --stages",
+            )
+            for name in ("--users 4", "-u 4", "--concurrency=4")
+        ),
+        pytest.param(
+            "run concurrent vllm",
+            "`vllm` is not the address of a server; to serve an engine: --engine vllm",
+            id="an engine where a URL is expected",
+        ),
+    ],
+)
+def test_a_usage_mistake_is_one_sentence_and_exit_code_two(words: str, sentence: str) -> None:
+    done = CliRunner().invoke(app, words.split())
+    assert (done.exit_code, done.stderr) == (2, f"{sentence}\n")

@@ -73,7 +73,6 @@ def _parameter(one: Setting) -> inspect.Parameter:
     default = one.text(one.default)
     option = typer.Option(
         one.flag,
-        *one.aliases,
         help=f"{one.help} Default: {default}." if default and not one.is_switch else one.help,
         metavar=None if one.is_switch else one.metavar or "|".join(one.choices) or None,
         rich_help_panel=None if one.group == MOST_USED else one.group or None,

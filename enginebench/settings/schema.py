@@ -49,7 +49,6 @@ class Setting:
     help: str
     hint: Any
     flag: str
-    aliases: tuple[str, ...]
     metavar: str | None
     least: float | None
     most: float | None
@@ -139,7 +138,6 @@ def setting(
     help: str,
     *,
     flag: str | None = None,
-    aliases: tuple[str, ...] = (),
     metavar: str | None = None,
     least: float | None = None,
     most: float | None = None,
@@ -154,10 +152,9 @@ def setting(
 
     `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
     number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
-    name is better; `""` means that the setting has a variable and no flag; `aliases` are the names that other tools
-    have for it. A `secret` is never shown, written to a file or put on a command line of our own; `on_page=False` keeps
-    a setting off Locust's web page. What is given several times for a `repeatable` setting is read as one text of
-    several lines.
+    name is better; `""` means that the setting has a variable and no flag. A `secret` is never shown, written to a file
+    or put on a command line of our own; `on_page=False` keeps a setting off Locust's web page. What is given several
+    times for a `repeatable` setting is read as one text of several lines.
     """
     declared = {name: value for name, value in locals().items() if name != "default"}
     return dataclasses.field(default=default, repr=not secret, metadata=declared)

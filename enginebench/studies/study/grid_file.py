@@ -88,7 +88,7 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
     applied = tuple(name for name in VARIANTS if name in tables and name in set(variants))
     for name in applied:
         document |= tables[name]
-    form = " ".join([str(path), *(f"[{name}]" for name in applied)])
+    form = " ".join([path.stem if path.parent == GRIDS else str(path), *(f"[{name}]" for name in applied)])
     return _narrowed(form, _checked(path, _converted(path, document)), chosen), applied
 
 

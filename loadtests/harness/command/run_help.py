@@ -15,6 +15,7 @@ BASIC = (
     *("engine", "url", "model", "stages", "rate", "stage_seconds", "slo", "prompt_tokens", "output_tokens"),
     *("repeat", "help_all"),
 )
+OTHER_NAMES = dict.fromkeys(("--users", "-u", "--concurrency"), "--stages")  # in other load testers
 WIDTH, FLAGS = 80, 26  # columns of the page, and of its flags
 BRIEF = """\
 Usage: enginebench run SCENARIO (URL | --engine ENGINE) [OPTIONS]
@@ -36,7 +37,8 @@ class RunCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        super().parse_args(ctx, args[:end])
+        words = [word.partition("=") for word in args[:end]]
+        super().parse_args(ctx, ["".join((OTHER_NAMES.get(name, name), *value)) for name, *value in words])
         for_locust = args[end + 1 :]
         ctx.args = for_locust
         return for_locust

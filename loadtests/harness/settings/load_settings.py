@@ -19,7 +19,6 @@ class LoadSettings:
     stages: tuple[LoadStep, ...] = most_used(
         parse_users("1,10-100:10"),
         f"Users of each stage: {USERS}.",
-        aliases=("--users", "-u", "--concurrency"),
         metavar="USERS",
         read=parse_users,
         write=write_steps,

@@ -112,7 +112,11 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         pytest.param(["--url", "127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="an address without http"),
         pytest.param(["--engine", "vlm"], "no engine called `vlm`; did you mean `vllm`?", id="an engine's name"),
         pytest.param(["--engine", "fake", "--engine", "vlm"], "no engine called `vlm`", id="a second engine's name"),
-        pytest.param(["--engine", "fake", "--heade", "A: b"], "No such option: --heade", id="half a flag"),
+        pytest.param(
+            ["--engine", "fake", "--heade", "A: b"],
+            "no option called `--heade`; did you mean `--header`?",
+            id="half a flag",
+        ),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_exit_code_2_before_there_is_a_folder(
