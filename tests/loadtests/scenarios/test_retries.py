@@ -17,7 +17,7 @@ from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.schedule.retries import pause_before_retry
-from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.loadtests.locust_process import CONCURRENT, MS, ROOT, Locust, start
 from tests.support.records import record
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import RunningServer, served, until
@@ -82,7 +82,7 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
     with ScriptedServer(script) as server:
         locust = start(
             server, tmp_path, *load, "--stage-seconds", "3", "--warm-up", "0", "--retries", "2", "--patience", "1",
-            scenario=RATE,
+            scenario=RATE if load[0] == "--rate" else CONCURRENT,
         )  # fmt: skip
         locust.wait()
     attempts = by_prompt(locust)
@@ -118,7 +118,7 @@ def test_the_server_stops_computing_for_users_who_have_left(
     before = slow.metric("generation_tokens_total")
     locust = start(
         slow, tmp_path, *load, "--stage-seconds", "3", "--warm-up", "0", "--patience", "1", "--stop-timeout", "5",
-        scenario=RATE,
+        scenario=RATE if load[0] == "--rate" else CONCURRENT,
     )  # fmt: skip
     locust.wait_until(lambda: (slow.metric("requests_running") or 0) > 0)
     locust.wait()

@@ -27,7 +27,7 @@ def test_classes_are_read_and_written() -> None:
     "text", ["chat", "chat: weight=0", "chat: weight=x", "chat: size=3", ": weight=1", "a: weight=1; a: weight=2"]
 )
 def test_wrong_classes_get_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"classes are NAME: weight|a name of its own"):
+    with pytest.raises(ValueError, match=r"classes are NAME: weight|each class needs its own name"):
         parse_classes(text)
 
 
