@@ -135,7 +135,7 @@ def test_a_declared_metric_reaches_every_live_surface(surfaces: dict[str, str]) 
 def test_a_finding_in_the_table_reaches_every_live_surface(surfaces: dict[str, str]) -> None:
     for name in ("progress line", "Locust's page", "live.json"):
         assert "a finding that a test declares" in surfaces[name], name
-    assert re.search('kind="declared_by_a_test"[^}]*,severity="warn"', surfaces["exporter"])
+    assert re.search(r'enginebench_load_finding\{[^}]*kind="declared_by_a_test"[^}]*\} 2\.0\n', surfaces["exporter"])
 
 
 def test_a_declared_sampling_option_reaches_the_api_that_has_it_and_meta_json(tmp_path: Path) -> None:
