@@ -37,7 +37,7 @@ def test_an_addition_touches_few_files(section: str, files: int) -> None:
 
 def test_a_newcomer_reads_it_in_one_sitting() -> None:
     page = PAGE.read_text()
-    assert len(page.splitlines()) <= 200
+    assert len(page.splitlines()) <= 210
     harness = ROOT / "loadtests" / "harness"
     named = set(re.findall(r"`([\w/]+(?:/|\.py|\.md))`", page)) - {path for s in EXAMPLES for _, path, _ in blocks(s)}
     assert len(named) > 30

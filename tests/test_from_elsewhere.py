@@ -407,7 +407,7 @@ IMPORTS: list[tuple[Damage, str]] = [
         for change in (("start_times", 5), ("ttfts.0", "x"), ("itls.0", [float("inf")]), ("latencies.0", 1e300))
     ),
     *(
-        (put("results.json", change), "has numbers or texts that no run has")
+        (put("results.json", change), "has numbers or texts that no run can have")
         for change in (("input_lens.0", "x"), ("output_lens.0", -1), ("latencies.0", 1e15), ("model_id", [1]))
     ),
 ]

@@ -39,11 +39,11 @@ class Tone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in `unit` (`s`, `tokens/s`, `share`, `J`, …) with its 95 % interval, or the code of why it is missing.
+    """A number in `unit` (`s`, `tokens/s`, `share`, `J`, …) with its 95 % interval, or the code for why it is missing.
 
-    `approximate` marks what was measured and is not confirmed (`*`), `significant` the result of a test of a ratio or
-    change: `None` if there was none. `answered` is the percentile of the answered requests alone, if this one falls
-    among failed requests.
+    `approximate` marks a measured value that is not confirmed (`*`). `significant` is the result of the test of a ratio
+    or change, `None` if there was no test. `answered` is the percentile of the answered requests alone, if this one
+    falls among failed requests.
     """
 
     estimate: Estimate
@@ -110,8 +110,8 @@ def p_value(p: float | None) -> Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`key` is unique within a document. `engines` names the column that the filter for engines of a page looks at.
-    `rows_shown` is how many rows a terminal shows at most."""
+    """`key` is unique within a document. `engines` is the index of the column by which a page filters engines.
+    `rows_shown` is the maximum number of rows on a terminal."""
 
     key: str
     title: str
@@ -121,7 +121,7 @@ class Table:
     rows_shown: int = 40
 
     def without_empty_columns(self) -> Table:
-        """Leave out the columns that hold nothing in any row."""
+        """Leave out the columns that are empty in every row."""
         kept = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
         columns, rows = tuple(self.columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in self.rows)
         engines = kept.index(self.engines) if self.engines in kept else None
@@ -130,7 +130,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`label` names the point (a load); `status` is that of its SLO verdict, if there is one, and `confirmed` too. A
+    """`label` names the point (a load); `status` and `confirmed` are those of its SLO verdict, if there is one. A
     percentile that falls among failed requests is +∞, and drawn at the top."""
 
     x: float
@@ -156,7 +156,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`names` are the labels of an axis whose places are no numbers, in order."""
+    """`names` are the labels of an axis without numbers, in order."""
 
     title: str
     unit: str = ""
@@ -166,7 +166,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a time line: a steady window, a burst, an outage."""
+    """A part of a timeline: a steady window, a burst, an outage."""
 
     start: float
     end: float
@@ -181,7 +181,7 @@ percentile. `time`: one dot or step for each instant."""
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with its numbers. `limit` is the SLO's own limit on the vertical axis, called `limit_title`. `at` is the
+    """A chart with its numbers. `limit` is the SLO's limit on the vertical axis, labelled `limit_title`. `at` is the
     load at which the candidates are compared."""
 
     key: str
@@ -226,9 +226,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """Something to know before the numbers are used, and what to do. It concerns `engines` (all, if there is none) at
-    `stages`; `count` is of the findings that were merged, and the evidence that of the heaviest load. A kind without
-    evidence or remedy of its own has its words in `write/phrases.py`."""
+    """Something to know before using the numbers, and what to do about it. It concerns `engines` (all, if empty) at
+    `stages`. `count` is the number of findings that were merged; the evidence is that of the heaviest load. For a kind
+    without evidence or remedy of its own, the text is in `write/phrases.py`."""
 
     kind: str
     severity: Severity
@@ -242,7 +242,7 @@ class Warning:
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """The step to take now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
-    `write/phrases.py`. `varied`: the command asks for answers of varied length, as the runs did not."""
+    `write/phrases.py`. `varied`: the command asks for answers of varied length; the runs did not."""
 
     purpose: str
     command: tuple[str, ...] = ()
@@ -253,9 +253,9 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class SliderEngine:
-    """`price` is US dollars per hour. One replica sustains `sustained` as measured, and `simulated` by simulation, if
-    they are known in the unit of the peak. `by_load` has for each measured load the values to compare with limits:
-    `None` misses any."""
+    """`price` is US dollars per hour. `sustained` (measured) and `simulated` are the loads that one replica
+    sustains, if they are known in the unit of the peak. `by_load` has for each measured load the values to compare with
+    the limits; `None` misses every limit."""
 
     name: str
     price: float | None
@@ -266,8 +266,8 @@ class SliderEngine:
 
 @dataclass(frozen=True, slots=True)
 class Sliders:
-    """The numbers with which a page plans another peak, at other limits (titles, and seconds) and prices. `hours` are
-    those of a month."""
+    """The inputs with which a page plans for another peak, other limits (titles and seconds) and other prices. `hours`
+    is the number of hours in a month."""
 
     unit: str
     peak: float

@@ -14,10 +14,10 @@ from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
 from enginebench.records.view import EMPTY, NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
-ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # by which engines differ, together with their options
-SIZED = {"kv_tokens"}  # options that an engine may choose itself, by the memory that happens to be free
+ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # these and their options tell engines apart
+SIZED = {"kv_tokens"}  # options that an engine may choose itself, from the memory that happens to be free
 SIZED_TOLERANCE = 0.1  # share by which these may differ and still count as equal
-TOLERANCE = 0.01  # share by which a latency may differ from the same since the request was due
+TOLERANCE = 0.01  # share by which a latency may differ from the one counted since the request was due
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class EngineRuns:
 
     label: str
     runs: tuple[RunSummary, ...]
-    _known: dict[tuple[str, str, str], Estimate] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[tuple[str, str, str], Estimate] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, stage: str) -> tuple[StageView, ...]:
         """Return that stage of each run that has it."""
@@ -40,14 +40,14 @@ class EngineRuns:
         """Return a single run's own number. Over several runs a percentile is that of all their requests together; any
         other number is the mean of the runs, with an interval from their spread."""
         key = (stage, name, statistic)
-        if key not in self._known:  # several surfaces ask for each
+        if key not in self._cache:  # several surfaces ask for the same estimate
             views = self.at(stage)
-            self._known[key] = (
+            self._cache[key] = (
                 pooled_percentile([view.metrics.get(name, EMPTY) for view in views], statistic)
                 if statistic in PERCENTILES
                 else over_runs([view.estimate(name, statistic) for view in views])
             )
-        return self._known[key]
+        return self._cache[key]
 
     def answered(self, stage: str, column: Column) -> float | None:
         """Return the percentile of the answered requests alone, if others failed."""
@@ -72,14 +72,14 @@ def over_runs(estimates: Sequence[Estimate]) -> Estimate:
         return next((estimate for estimate in estimates if estimate.value is None), NO_SAMPLES)
     if math.inf in values:
         return Estimate(math.inf, n=len(values), missing=Missing.FAILED)
-    # A few runs may agree by chance more closely than their requests do.
+    # A few runs may happen to agree more closely than the error within each run allows.
     return repeats_interval(values, within_run_error(estimates))
 
 
 def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
     """Group runs by their labels, in the order of first appearance.
 
-    Raises `UserMistake` if runs of one label were judged by different objectives: they would be pooled as one.
+    Raises `UserMistake` if runs of one label were judged by different objectives, because they would be pooled.
     """
     groups: dict[str, list[RunSummary]] = {}
     for summary in summaries:
@@ -133,8 +133,8 @@ def engine_settings(run: RunSummary) -> dict[str, Any]:
 
 
 def since_due(summaries: Sequence[RunSummary]) -> bool:
-    """Return whether latencies are shown from the instant at which requests were due: in an open loop, and wherever the
-    two differ, so that no delay of the load generator is left out (coordinated omission)."""
+    """Return whether latencies are shown from the instant at which requests were due: in an open loop, and if it makes
+    a difference, so that no delay of the load generator is left out (coordinated omission)."""
     stages = [stage for summary in summaries for stage in summary.stages]
     if any(stage.is_open for stage in stages):
         return True
@@ -146,7 +146,7 @@ def since_due(summaries: Sequence[RunSummary]) -> bool:
 
 
 def stages_of(summaries: Sequence[RunSummary]) -> list[StageView]:
-    """Return one stage of each label, by load if all have one unit, else as they were planned."""
+    """Return one stage of each label, in order of load if all share one unit, else in the planned order."""
     stages: dict[str, StageView] = {}
     for summary in summaries:
         for stage in summary.stages:

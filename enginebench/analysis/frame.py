@@ -1,8 +1,8 @@
 """The frame: all runs of one question, ranked and judged, and the tidy table of every number that a surface shows.
 
 Engines are ranked and judged once, here; sections and answers only select. The table has one row for each number:
-`load` is in `load_unit`, `value`, `low` and `high` in `unit`; durations are in seconds. Rows without a `repeat` are
-over all repeats of an engine.
+`load` is in `load_unit`, `value`, `low` and `high` in `unit`; durations are in seconds. Rows without a `repeat` cover
+all repeats of an engine.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Frame:
-    """`engines` are the candidates, the best first. `stage` is the load they are compared at: the highest at which all
-    were measured and one meets the SLO. `capacities` are within the first tier of objectives, by engine."""
+    """`engines` are the candidates, the best first. `stage` is the load of the comparison: the highest at which all
+    were measured and at least one meets the SLO. `capacities` are within the first tier of objectives, by engine."""
 
     engines: tuple[EngineRuns, ...]
     objectives: tuple[Objective, ...]
@@ -92,14 +92,14 @@ class Frame:
 
     @property
     def tier(self) -> tuple[Objective, ...]:
-        """The objectives of the first tier."""
+        """Return the objectives of the first tier."""
         return in_tier(self.objectives)
 
     def engine(self, name: str) -> EngineRuns:
         return next(engine for engine in self.engines if engine.label == name)
 
     def verdict(self, name: str, stage: str | None) -> SloVerdict | None:
-        """`None` if there is no SLO, or the engine was not measured there."""
+        """Return the verdict at a stage; `None` if there is no SLO, or the engine was not measured there."""
         if stage is None or not self.tier:
             return None
         capacity = self.capacities.get(name)
@@ -146,7 +146,7 @@ class Frame:
                 yield place | cells(compared.column.name, f"{statistic}: significant", "", significant)
 
     def _engine_rows(self, engine: EngineRuns) -> Iterator[Row]:
-        """Over the repeats of an engine."""
+        """Yield the numbers over all repeats of an engine."""
         place = self._place(engine.label, engine.runs[0].model)
         shown = dict.fromkeys(
             column for surface in ("table", "compared", "chart") for column in columns(surface, self.since_due)
@@ -168,7 +168,7 @@ class Frame:
 
 
 def column_of(objective: Objective) -> Column | None:
-    """The percentile that an objective limits; `None` if it is not computed, or failures are limited."""
+    """Return the percentile that an objective limits; `None` if it is not computed, or if failures are limited."""
     if objective.judged is None or objective.statistic not in PERCENTILES:
         return None
     return Column(objective.judged, objective.statistic)
@@ -226,14 +226,14 @@ def _capacity_rows(capacity: Capacity, tier: str) -> Iterator[Row]:
 
 
 def cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:
-    known = estimate.finite
-    ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n}
+    finite = estimate.finite
+    numbers = {"value": finite.value, "low": finite.low, "high": finite.high, "n": finite.n}
     missing = None if estimate.missing is None else estimate.missing.value
-    return {"metric": metric, "statistic": statistic, "unit": unit, "missing": missing} | ends
+    return {"metric": metric, "statistic": statistic, "unit": unit, "missing": missing} | numbers
 
 
 def check_rows(check: Check) -> Iterator[Row]:
-    """The numbers of one check of a gate."""
+    """Yield the numbers of one check of a gate."""
     name = "runs" if check.column is None else check.column.name
     statistic = "count" if check.column is None else check.column.statistic
     unit = "" if check.column is None else check.column.unit
@@ -246,13 +246,13 @@ def check_rows(check: Check) -> Iterator[Row]:
 
 
 def _finding_row(finding: Finding) -> Row:
-    """The kind of a finding is its statistic and its severity the unit."""
+    """Put the kind of a finding into the statistic, and its severity into the unit."""
     where = {} if finding.stage is None else {"stage": finding.stage.label}
     return where | {"metric": "finding", "statistic": finding.kind, "unit": finding.severity, "value": 1.0}
 
 
 def _stage_rows(stage: StageView) -> Iterator[Row]:
-    """Every number of one stage of one run."""
+    """Yield every number of one stage of one run."""
     for outcome, count in stage.outcomes.items():
         yield cells(outcome, "count", "requests", Estimate(float(count), n=stage.requests))
     for name, count in stage.counts.items():

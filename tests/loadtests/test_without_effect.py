@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from enginebench.settings.schema import UserMistake, settings_of
-from loadtests.harness.scenario import Scenario, rates, read, tokens, users
+from loadtests.harness.scenario import Scenario, rates, read, tokens
 from loadtests.harness.without_effect import RULES, check_effects
 from loadtests.harness.workload.datasets import QUESTIONS
 from loadtests.harness.workload.lengths import parse_lengths
@@ -86,9 +86,7 @@ def test_what_has_an_effect_is_not(given: dict[str, str]) -> None:
 
 
 def test_a_scenarios_own_setting_may_lose_its_effect() -> None:
-    """Those who ask for users in place of the scenario's arrivals have not asked for their process."""
-    bursty = Scenario(rate=rates("4"), arrivals="gamma:cv=2")
-    assert checked({"stages": "4"}, bursty).stages == users("4")
+    """Those who ask for a rate in place of the scenario's users have not asked for their conversations."""
     talking = Scenario(turns=parse_lengths("4"), turn_tokens=parse_lengths("9"), prompt_tokens=tokens("9"))
     assert checked({"rate": "4"}, talking).rate == rates("4")
 

@@ -1,9 +1,9 @@
-"""Do the stages of a run show the long-run TPOT and throughput of long answers, or say that they do not?
+"""Check that the stages of a run measure the long-run TPOT and throughput of long answers, or warn that they do not.
 
 An engine gives every running answer a token in each step. A step takes longer the more answers run, and longer still
-where it takes in a prompt, so tokens that are counted under the load of another stage show. The stages are conducted in
-virtual time by the code that conducts real ones, and the records are read by the real analysis. The truth is a long
-simulation of each load without stages.
+if it prefills a prompt, so tokens that are counted under the load of another stage change the result. The stages are
+controlled in virtual time by the code that controls real ones, and the records are read by the real analysis. The
+truth is a long simulation of each load without stages.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from validation.run_folder import answered, write_folder
 from validation.statistics.systems import Generator
 
 LENGTHS = (300, 600)  # tokens of an answer
-LOOK = 0.05  # seconds between two looks at the stages, as a real run has them
+UPDATE_INTERVAL = 0.05  # seconds between two updates of the stages, as in a real run
 GROWTH = 0.02  # by how much each answer prolongs a step
-PREFILL = 3.0  # steps that a prompt takes, while all answers wait
+PREFILL = 3.0  # duration of a prompt's prefill in steps, during which all answers wait
 LOADS = "10,40,100"
 STEPS = (0.002, 0.01, 0.03, 0.08)
 WARNINGS = ("unsteady", "unfinished")
@@ -41,20 +41,20 @@ WARNINGS = ("unsteady", "unfinished")
 
 @dataclass
 class Engine:
-    """Every user asks again as soon as it is answered. Instants in seconds since the start."""
+    """Simulate users who ask again as soon as they are answered. Instants are seconds since the start."""
 
     step: float  # seconds that a step with one answer takes
     rng: Generator
     clock: float = 0.0
     steps: list[float] = field(default_factory=list)  # when each ended
     running: dict[int, Answer] = field(default_factory=dict)
-    starts: dict[int, float] = field(default_factory=dict)  # users that have not asked yet
+    starts: dict[int, float] = field(default_factory=dict)  # when users who have not asked yet will ask
 
     def add(self, user: int, at: float) -> None:
         self.starts[user] = at
 
     def advance(self, until: float) -> list[Answer]:
-        """Compute until `until` or the first end of an answer, whichever comes first; the answers that ended."""
+        """Advance to `until` or to the first end of an answer, whichever comes first; return the answers that ended."""
         for user, at in sorted(self.starts.items()):
             if at <= self.clock:
                 del self.starts[user]
@@ -95,7 +95,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """Errors of one load's numbers, as shares of the truth, over the runs whose stage does not warn."""
+    """Errors of the numbers at one load, as shares of the truth, over the runs whose stage has no warning."""
 
     step: float
     users: int
@@ -107,7 +107,7 @@ class Bias:
 
 
 def truth(step: float, crowd: int, seed: int, answers: int = 4000) -> tuple[float, float]:
-    """TPOT at the median and tokens per second, in the long run."""
+    """Return the median TPOT and the tokens per second in the long run."""
     engine = Engine(step, np.random.default_rng([seed, crowd]))
     for user in range(crowd):
         engine.add(user, float(engine.rng.uniform(0, 450 * step)))
@@ -133,7 +133,7 @@ def run(folder: Path, step: float, seed: int) -> RunSummary:
     control, tracker = StageControl(scenario.plan()), StageTracker()
     control.begin(0)
     present, latest = 0, [0.2 * scenario.stage_seconds]
-    in_flight: dict[int, RequestRecord] = {}  # by the user
+    in_flight: dict[int, RequestRecord] = {}  # by user
     numbers = count()
     records: list[RequestRecord] = []
 
@@ -146,12 +146,12 @@ def run(folder: Path, step: float, seed: int) -> RunSummary:
         stage = control.stages[-1]
         tracker.enter(stage)
         assert isinstance(stage.load, Users)
-        while present < stage.load.count:  # users begin over one answer's length, as real ones do
+        while present < stage.load.count:  # users start over the duration of one answer, as in a real run
             tracker.user_started(present)
             engine.add(present, engine.clock + float(rng.uniform(0, max(1.0, median(latest[-200:])))))
             present += 1
         boundary = control.next_boundary()
-        due = engine.clock + LOOK
+        due = engine.clock + UPDATE_INTERVAL
         if boundary is not None and boundary > round(engine.clock * SECOND):
             due = min(due, boundary / SECOND + 1e-9)
         idle = set(engine.starts)

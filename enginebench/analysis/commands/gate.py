@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def gate(
     names: Annotated[
         list[str],
-        typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.", metavar="RUNS"),
+        typer.Argument(help="At least 5 runs of the version to judge, or folders of runs.", metavar="RUNS"),
     ],
     baseline: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder of the runs, or saved summaries, to compare with.")
     ],
     save_baseline: Annotated[
-        bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
+        bool, typer.Option("--save-baseline", help="Save the runs as the baseline, without judging them.")
     ] = False,
     output: Output = None,
     as_json: AsJson = False,
@@ -39,9 +39,9 @@ def gate(
 ) -> None:
     """Compare runs with a baseline, and fail if something has become worse.
 
-    Worse by more than 20 %, beyond chance, is a regression and fails; more than 10 % is a warning, which --fail-at 10
-    makes fail too. Between identical versions at most about one gate in a hundred fails, whatever the number of
-    metrics.
+    A metric that is worse by more than 20 %, beyond chance, is a regression and fails the gate; more than 10 % is a
+    warning, which also fails the gate with --fail-at 10. Between identical versions at most about one gate in a hundred
+    fails, whatever the number of metrics.
 
     Exit code: 0 passed, 1 a regression, 2 a usage error, invalid or different runs, 3 not enough evidence: the runs
     lack something that the baseline has, or there are too few to tell a change from chance.
@@ -69,12 +69,12 @@ def gate(
         raise UserMistake(f"there is no baseline at {baseline}: make one with --save-baseline.")
     with stderr().status("Reading the baseline …"):
         before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
-        document = judged(before, current, settings)
+        document = judge_runs(before, current, settings)
     deliver(document, output or (), as_json)
 
 
-def judged(before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings) -> Document:
-    """Raises `UserMistake` if the two cannot be compared."""
+def judge_runs(before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings) -> Document:
+    """Judge the current runs. Raises `UserMistake` if they cannot be compared with the baseline."""
     from enginebench.analysis.engine_runs import engine_runs_of, since_due
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.sections.gate import gate_document

@@ -26,11 +26,11 @@ def plan(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Plan the replicas for a peak load, from load tests of one.
+    """Plan the replicas for a peak load, from load tests of one replica.
 
-    The answer is the peak divided by the measured capacity of one replica. Next to it stands the answer of a
-    simulation: a model of the engine is fitted to the records, and the fewest replicas that meet every objective in
-    95 % of the simulated futures are found. It is shown only if the model predicts each measured load from the others
+    The answer is the peak divided by the measured capacity of one replica. Next to it is the result of a
+    simulation: a model of the engine is fitted to the records, and yields the fewest replicas that meet every objective
+    in 95 % of the simulated futures. This result is shown only if the model predicts each measured load from the others
     with an error of at most 25 %; otherwise the fit is poor, and the plan is made from the measured capacity alone.
 
     Runs of several engines, or of one with several settings, are planned separately and compared. A page (-o

@@ -1,4 +1,4 @@
-"""A run folder, loaded: its settings, one row per request, its telemetry, and how far it is accounted for."""
+"""A run folder, loaded: its settings, one row per request, its telemetry, and what its records lack."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from enginebench.settings.schema import UserMistake
 
 STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # read, not computed again
 REQUIRED = {"worker", "scenario", "stage", "outcome", "t_sched", "t_end"}
-IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks; differs in each row
+IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks, or varies by row
 
 
 class NotARun(UserMistake):
-    """A folder that cannot be reported on. One sentence, with the way out."""
+    """A folder is not a run that can be reported on. The message is one sentence with a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunData:
     """`requests` has one row per request in the order of `t_sched`, with every field of the record that is not
     `IN_FILE_ONLY`; `table` is the Parquet file with everything. Metrics are computed for a window at a time
-    (`with_metrics`): they are the larger half, and no window has all of the requests.
+    (`with_metrics`): they take more memory than the fields, and no window has all of the requests.
 
-    Instants are nanoseconds since the run's start. `last` is the latest that is known of. `killed` holds the processes
-    that did not end in order, and the last instant of which each left a trace: what they did later is not recorded.
+    Instants are nanoseconds since the run's start. `last` is the latest known instant. `killed` maps the processes
+    that did not shut down cleanly to the last instant of which each left a trace: what they did later is not recorded.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class RunData:
 def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     """Read a run and write its `requests.parquet`. `tokenizer` counts the answers of servers that send no usage.
 
-    A run that was killed loads like any other. A tokenizer that was named once is used again. Raises `NotARun`.
+    A run that was killed loads like any other. A tokenizer that was named once is remembered. Raises `NotARun`.
     """
     if (shown := os.fsencode(folder.absolute()).decode(errors="replace")) != str(folder.absolute()):
         raise NotARun(f"the name of the folder {shown} is not UTF-8: rename it.")
@@ -68,16 +68,16 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     except ValueError as error:
         raise NotARun(str(error)) from None
     except OSError as error:
-        raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
+        raise NotARun(f"{folder} cannot be read or written ({error.strerror}).") from None
     try:
         requests = _in_order(table)
     except (pl.exceptions.PolarsError, _OutOfBounds):
-        damaged = f"{table} is damaged: delete it, if requests*.jsonl are there to make it from, else copy it again."
+        damaged = f"{table} is damaged: delete it if requests*.jsonl are there to rebuild it from, else copy it again."
         raise NotARun(damaged) from None
     if requests.is_empty():
         if meta.hosts > 1:
             raise NotARun(f"{folder} lacks what its workers recorded: copy requests-*.jsonl of every worker into it.")
-        raise NotARun(f"{folder} holds no request: let the test run longer, and see its log for errors.")
+        raise NotARun(f"{folder} holds no requests: let the test run longer, and see its log for errors.")
     telemetry = read_telemetry(folder)
     ended = requests["t_end"].max()
     assert isinstance(ended, int)
@@ -86,13 +86,13 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
 
 
 class _OutOfBounds(ValueError):
-    """A table with values that no record has: it was not made by `write_table`."""
+    """A table has values that no record can have: it was not made by `write_table`."""
 
 
 def _in_order(table: Path) -> pl.DataFrame:
-    """Sorted by `t_sched`, one column after the other: no more than one of them is in memory twice.
+    """Sort by `t_sched`, one column after the other, so that no more than one of them is in memory twice.
 
-    A column in which nothing was observed takes no room, and texts, which repeat, are numbered. Raises `_OutOfBounds`.
+    A column without observations takes no memory; texts, which repeat, become categories. Raises `_OutOfBounds`.
     """
     requests = scan(table)
     scheduled = _checked(requests.select("t_sched").collect().to_series())
@@ -111,12 +111,12 @@ def _in_order(table: Path) -> pl.DataFrame:
 
 
 def _checked(values: pl.Series) -> pl.Series:
-    """Within the bounds of the record, and texts without control characters."""
+    """Refuse values outside the bounds of a record, and replace control characters in texts."""
     if values.name in REQUIRED and values.null_count():
         raise _OutOfBounds
     if values.dtype.is_integer():
-        least, most = (end if isinstance(end, int) else 0 for end in (values.min(), values.max()))
-        if least < (-MAX_INSTANT if values.dtype == pl.Int64 else 0) or most > MAX_INSTANT:
+        lowest, highest = (end if isinstance(end, int) else 0 for end in (values.min(), values.max()))
+        if lowest < (-MAX_INSTANT if values.dtype == pl.Int64 else 0) or highest > MAX_INSTANT:
             raise _OutOfBounds
     if values.dtype == pl.Categorical and values.unique().cast(pl.String).str.contains(UNSAFE).any():
         return values.cast(pl.String).str.replace_all(UNSAFE, " ").cast(pl.Categorical)
@@ -124,7 +124,7 @@ def _checked(values: pl.Series) -> pl.Series:
 
 
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:
-    """The planning process takes its workers with it, so the run's last instant is its own."""
+    """Return each killed process's last trace. The planner's workers end with it, so its own is the end of the run."""
     traces = requests.group_by("worker").agg(pl.max_horizontal(pl.col("t_send", "t_end").max()))
     recorded: dict[str, int] = dict(traces.iter_rows())
     return {
@@ -134,30 +134,30 @@ def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> di
 
 
 def with_metrics(requests: pl.DataFrame) -> pl.DataFrame:
-    """Some of a run's requests, with every metric of enginebench/records/metrics.py as a column. Sums of counts fit."""
+    """Add every metric of enginebench/records/metrics.py as a column. Counts become 64-bit, so that their sums fit."""
     columns = {name: column for name, column in metric_columns().items() if name not in STORED}
     return requests.with_columns(pl.col(pl.Int32).cast(pl.Int64)).with_columns(**columns)
 
 
 def rows_where(requests: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
-    """Return the rows that meet a condition; nothing is copied where all of them do."""
+    """Return the rows that meet a condition; nothing is copied if all of them do."""
     met = requests.select(condition).to_series()
     return requests if met.all(ignore_nulls=False) else requests.filter(met)
 
 
 def users_of(requests: pl.DataFrame) -> Integers | None:
-    """Return the user of each request, where all are known."""
+    """Return the user of each request, if all are known."""
     return requests["user"].to_numpy() if requests["user"].null_count() == 0 else None
 
 
 def mean_of(values: pl.Series) -> float | None:
-    """Average the observed values by NumPy: sums by threads would differ in their last digits each time."""
+    """Average the observed values with NumPy: multithreaded sums would differ in their last digits each time."""
     observed = values.drop_nulls().to_numpy()
     return float(observed.mean()) if len(observed) else None
 
 
 def find_run(name: str | None, runs: Path) -> Path:
-    """Return the folder called `name`, else the run in `runs` whose id it is or begins; without a name the newest one.
+    """Return the folder called `name`, or the run in `runs` whose id starts with `name`; without a name, the newest.
 
     Raises `NotARun`.
     """
@@ -183,7 +183,7 @@ def find_run(name: str | None, runs: Path) -> Path:
 
 
 def _started(folder: Path) -> tuple[str, float]:
-    """ISO 8601 in UTC sorts as text; a file that cannot be read counts as old."""
+    """Return a key to sort by: ISO 8601 in UTC sorts as text, and a file that cannot be read counts as old."""
     path = folder / META
     try:
         return read_document(path, _Started).started_at, path.stat().st_mtime

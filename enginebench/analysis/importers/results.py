@@ -1,6 +1,6 @@
-"""What a reader of another tool's results returns, stages with their requests, and how it becomes a run's folder.
+"""Results of another tool, as its reader returns them: stages with their requests, which are written as a run folder.
 
-What the file does not have is `None`, and `lacks` names it.
+A value that the file lacks is `None`, and `lacks` names it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from enginebench.records.run import Imported, RunMeta
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from enginebench.settings.schema import UserMistake
 
-CLIENT_CLOCK = "kernel receive stamps, client lag"
+CLIENT_CLOCK = "kernel receive timestamps, client lag"
 SERVER_TIMES = "the server's queue and prefill times"
 TELEMETRY = "telemetry of the server, GPU and load generator"
 COMMON = (CLIENT_CLOCK, SERVER_TIMES, TELEMETRY)
 
 
 class NotImportable(UserMistake):
-    """A file that cannot be imported. One sentence, with the way out; that of a reader follows the file's name."""
+    """A file cannot be imported. The message is one sentence with a remedy; a reader's begins after the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Results:
 
 
 def nanoseconds(seconds: float | None, zero: float) -> int | None:
-    """Since `zero`, on the same clock."""
+    """Return the nanoseconds since `zero`, which is on the same clock."""
     return None if seconds is None else round((seconds - zero) * SECOND)
 
 
@@ -81,7 +81,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
     """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
     source = results.source
     lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
-    # The same contents have the same id, so that importing a file again replaces its run; repeats have different ones.
+    # The id depends on the contents: importing a file again replaces its run, and repeats have different ids.
     contents = f"{source}{[stage.load for stage in results.stages]}{lines}"
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
     stamp = f"{source.started_at:%Y%m%d-%H%M%S}" if source.started_at else "undated"
@@ -108,7 +108,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
         msgspec.json.Decoder(Line).decode_lines(lines)
         decode_document(msgspec.json.encode(meta), RunMeta, file).checked()
     except (ValueError, OverflowError, TypeError) as error:
-        raise NotImportable(f"{file} has numbers or texts that no run has ({plain(str(error))[:200]}).") from None
+        raise NotImportable(f"{file} has numbers or texts that no run can have ({plain(str(error))[:200]}).") from None
     folder.mkdir(parents=True, exist_ok=True)
     place_inside(folder, f"{place.name}/{META}")
     write_meta(place, meta)
@@ -118,7 +118,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
 
 def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:
     if stage.load is None:
-        raise NotImportable(f"{file} has no single number of users or rate: measure with one, not with a ramp.")
+        raise NotImportable(f"{file} has no single number of users or rate: measure one load, not a ramp.")
     begin = min([stage.start, *(record.t_sched for record in stage.requests)])
     ended = max([stage.end, *(record.t_end for record in stage.requests)])
     plan = StagePlan(stage.load, Extent((stage.start - begin) / SECOND), Extent((stage.end - stage.start) / SECOND))

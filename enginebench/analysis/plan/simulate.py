@@ -1,4 +1,4 @@
-"""From the runs of one engine to its simulation: the model, its errors, and the replicas that a peak needs."""
+"""Simulate an engine from its runs: the fitted model, its errors, and the replicas that a peak needs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from enginebench.records.slo import Objective
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """The model fitted to the runs of one engine, its errors on loads that it had not seen, and the replicas; `missing`
-    says why there are none."""
+    """The model fitted to the runs of one engine, its errors on held-out loads, and the replicas; `missing` says why
+    there are none."""
 
     model: EngineModel | None
     held_out: tuple[HeldOut, ...]

@@ -26,8 +26,8 @@ FLOW = (QUANTITY_BY_NAME[CONCURRENCY], QUANTITY_BY_NAME[THROUGHPUT])
 
 
 def first_figure(frame: Frame) -> Figure | None:
-    """The SLO's own latency by load for every candidate; without an SLO throughput against speed. If only one load was
-    measured, the distribution of TTFT."""
+    """Draw, for every candidate, the SLO's own latency by load; without an SLO, throughput against speed. If only one
+    load was measured, draw the distribution of TTFT."""
     if len(frame.stages) < 2:
         return next(distributions(frame), None)
     column = latency_columns(frame)[0]
@@ -35,7 +35,7 @@ def first_figure(frame: Frame) -> Figure | None:
 
 
 def figures(frame: Frame) -> Iterator[Figure]:
-    """All figures for which there are numbers, but for the first one."""
+    """Yield all figures for which there are numbers, except the first one."""
     first = first_figure(frame)
     drawn = [
         *_over_loads(frame),
@@ -48,7 +48,7 @@ def figures(frame: Frame) -> Iterator[Figure]:
 def _over_loads(frame: Frame) -> Iterator[Figure]:
     if len(frame.stages) < 2:
         return
-    latencies = latency_columns(frame)  # from the instant a request was due, if the SLO limits them
+    latencies = latency_columns(frame)  # counted since a request was due, if the SLO limits those
     titles = {column.title for column in latencies}
     further = [column for column in columns("chart", frame.since_due) if column.title not in titles]
     for column in (*latencies, *further):
@@ -114,7 +114,7 @@ def _logarithmic(values: list[float]) -> bool:
 
 
 def pareto(frame: Frame) -> Figure | None:
-    """Output tokens/s of a replica against the speed that one user sees."""
+    """Draw output tokens/s of a replica against the speed that one user sees."""
     series = []
     for engine in frame.engines:
         points = []
@@ -122,8 +122,8 @@ def pareto(frame: Frame) -> Figure | None:
             speed, output = (engine.value(stage.label, name) for name in (USER_THROUGHPUT, THROUGHPUT))
             if speed and output:
                 verdict = frame.verdict(engine.label, stage.label)
-                status, sure = (None, True) if verdict is None else (verdict.status, verdict.confirmed)
-                points.append(Point(speed, output, label=stage.label, status=status, confirmed=sure))
+                status, confirmed = (None, True) if verdict is None else (verdict.status, verdict.confirmed)
+                points.append(Point(speed, output, label=stage.label, status=status, confirmed=confirmed))
         series += [Series(engine.label, tuple(points))] if points else []
     if len(frame.stages) < 2 or not series:
         return None
@@ -132,7 +132,7 @@ def pareto(frame: Frame) -> Figure | None:
 
 
 def distributions(frame: Frame) -> Iterator[Figure]:
-    """The distribution of each latency at the common load, over answered requests; the first run of each engine."""
+    """Yield the distribution of each latency at the common load, over answered requests of each engine's first run."""
     stage = frame.stage or (frame.stages[-1].label if frame.stages else "")
     for metric in REQUEST_METRICS:
         if metric.shown.curve:
@@ -155,7 +155,7 @@ def distributions(frame: Frame) -> Iterator[Figure]:
 
 
 def timelines(frame: Frame, name: str) -> Iterator[Figure]:
-    """Requests in flight, and output tokens/s, of an engine's first run."""
+    """Yield requests in flight and output tokens/s over an engine's first run."""
     run = frame.engine(name).runs[0]
     spans = tuple(Span(stage.start, stage.end, stage.label) for stage in run.stages)
     for quantity, values in zip(FLOW, (run.flow.in_flight, run.flow.throughput), strict=True):

@@ -46,7 +46,7 @@ COLUMNS = (
 
 
 def gate_document(gate: Gate, tested: Tested, warnings: Sequence[Warning] = ()) -> Document:
-    """Put what did not pass first, and all checks after it."""
+    """Show the checks that did not pass first, then all checks."""
     worse = table("worse", [check for check in gate.checks if check.result is not Result.OK])
     return Document(
         title="Gate",
@@ -83,7 +83,7 @@ def table(key: str, checks: Sequence[Check]) -> Table:
 def _row(check: Check) -> tuple[Cell, ...]:
     column = check.column
     names = (Word(check.result.value, TONES[check.result]), Word(check.engine), Word(check.stage))
-    if column is None:  # the numbers of runs that have it
+    if column is None:  # the check compares how many runs have the engine or the stage
         return (*names, Word("runs"), count(check.baseline.n), count(check.now.n), None, None)
     change = Number(check.change, "" if column.relative else column.unit, "change", TONES[check.result])
     numbers = (Number(check.baseline, column.unit), Number(check.now, column.unit))

@@ -35,7 +35,7 @@ def setup(frame: Frame) -> Section:
 
 
 def _facts(frame: Frame, title: str, read: Callable[[RunSummary], Facts]) -> Table:
-    """A column for each engine; a fact that differs between the runs of an engine has all its values."""
+    """Give each engine a column. If a fact differs between the runs of an engine, show all its values."""
     facts = {engine.label: [read(run) for run in engine.runs] for engine in frame.engines}
     names = dict.fromkeys(name for runs in facts.values() for run in runs for name in run)
     rows: list[tuple[Cell, ...]] = []
@@ -52,7 +52,7 @@ def _facts(frame: Frame, title: str, read: Callable[[RunSummary], Facts]) -> Tab
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Leaves of a value, with the names of those of a mapping; nothing for what is empty."""
+    """Yield the leaves of a value, those of a mapping with their names; yield nothing for an empty value."""
     if isinstance(value, Mapping):
         yield from (f"{name} {text}" for name, part in value.items() for text in _texts(part))
     elif isinstance(value, list | tuple):
@@ -62,7 +62,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def numbers(frame: Frame) -> Section:
-    """Every number of the first run of each engine, a column for each load. The frame has those of all runs."""
+    """Show every number of each engine's first run, with a column for each load. The frame has those of all runs."""
     return Section("numbers", "All numbers", tuple(_numbers(frame, name) for name in frame.names), folded=True)
 
 

@@ -1,4 +1,4 @@
-"""Findings of all runs as warnings: one for each kind and remedy, with the engines and loads that it is about."""
+"""Findings of all runs as warnings: one for each kind and remedy, with the engines and loads that it concerns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note"
 
 
 def warnings(*frames: Frame) -> tuple[Warning, ...]:
-    """The most severe first, and of one severity those that concern most runs."""
+    """Return the most severe warnings first; within a severity, those that concern the most runs."""
     groups: dict[tuple[Severity, str, str], list[Finding]] = {}
     for finding in (finding for frame in frames for finding in frame.findings):
         groups.setdefault((finding.severity, finding.kind, finding.remedy), []).append(finding)
@@ -27,7 +27,7 @@ def warnings(*frames: Frame) -> tuple[Warning, ...]:
 
 
 def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
-    """The evidence is that of the heaviest load; one of several names the loads."""
+    """Merge findings into one warning, with the evidence of the heaviest load, and its loads if there are several."""
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
     engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
     places = [finding.stage for finding in findings if finding.stage is not None and several]
@@ -37,7 +37,7 @@ def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
 
 
 def _of_comparison(frame: Frame) -> Iterator[Warning]:
-    """Runs of a workload that differs are not compared; repeats that were not interleaved are compared unpaired."""
+    """Warn that different workloads are not compared, and that repeats that were not interleaved are not paired."""
     runs = len(frame.runs)
     for difference in frame.differences:
         if difference.incomparable:

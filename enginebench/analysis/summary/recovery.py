@@ -1,7 +1,7 @@
 """A burst, an outage or a replaced server: what its users felt, and when it was over.
 
 Latency is back at its usual level when of the next 20 requests no more than 3 exceed the 95th percentile of the
-requests before the disruption (by chance alone that fails in 1.6 % of cases), and of all that follow no larger share.
+requests before the disruption: by chance alone that fails in 1.6 % of cases.
 The SLO is met again when it is met by the next 20 requests, and by all that follow.
 """
 
@@ -162,10 +162,10 @@ def _effect(
     if math.isinf(level):
         return None
     after = rows.filter(pl.col("t_sched").is_between(cause.end, until, closed="left"))
-    recovered = _recovery(after["latency"].to_numpy() > level, OUTSIDE / IN_A_ROW)
+    recovered = _recovery(after["latency"].to_numpy() > level, OUTSIDE / IN_A_ROW, 1.0)
     allowed = [1 - objective.q for objective in objectives]
     outside = after["met"].fill_null(0.0).to_numpy() < 1
-    slo_recovered = _recovery(outside, min(allowed)) if allowed else None
+    slo_recovered = _recovery(outside, min(allowed), min(allowed)) if allowed else None
     due = after["t_sched"].to_numpy()
     place = slo_recovered if objectives else recovered
     again = cause.end if not place else int(due[place])
@@ -222,15 +222,15 @@ def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -
     return int(counts.max())
 
 
-def _recovery(outside: Flags, allowed: float) -> int | None:
-    """Return the first place that is inside, from which no more than the share `allowed` is outside: of 20 in a row,
-    and of all that follow."""
+def _recovery(outside: Flags, allowed: float, allowed_later: float) -> int | None:
+    """Return the first place that is inside, from which no more than the share `allowed` of 20 in a row is outside, and
+    no more than `allowed_later` of all that follow."""
     if len(outside) < IN_A_ROW:
         return None
     sums = np.concatenate(([0], np.cumsum(outside)))
     places = np.arange(len(outside) - IN_A_ROW + 1)
     next_ones, rest = sums[IN_A_ROW:] - sums[:-IN_A_ROW], sums[-1] - sums[places]
-    few = (next_ones <= allowed * IN_A_ROW + ROUNDING) & (rest <= allowed * (len(outside) - places) + ROUNDING)
+    few = (next_ones <= allowed * IN_A_ROW + ROUNDING) & (rest <= allowed_later * (len(outside) - places) + ROUNDING)
     runs = np.flatnonzero(few & ~outside[: len(few)])
     return int(runs[0]) if len(runs) else None
 

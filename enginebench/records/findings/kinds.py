@@ -40,10 +40,11 @@ class Kind:
 KINDS: tuple[Kind, ...] = (
     Kind(
         "load_generator_late",
-        "requests were sent late (p99 over 5 ms and 5 % of the median TTFT: warn; over 20 ms and 25 %, of 100 "
-        "requests or more: invalid), answers were read late, its event loop was late, its busiest process used 0.9 "
-        "cores or more, or it waited for a CPU for 10 % of the time or more",
-        "the load and the latencies are partly the load generator's own; late reads do not affect kernel timestamps",
+        "requests were sent late (p99 over 5 ms and 5 % of the median TTFT: warn; over 20 ms and 25 %, with 100 "
+        "requests or more: invalid), answers were read late, the load generator's event loop was late, its busiest "
+        "process used 0.9 cores or more, or it waited for a CPU for 10 % of the time or more",
+        "the load and the latencies partly reflect the load generator itself; late reads do not affect kernel "
+        "timestamps",
         "give the load generator more processes (--processes) or a machine of its own",
         load_generator.late,
     ),
@@ -51,7 +52,7 @@ KINDS: tuple[Kind, ...] = (
         "timing_error",
         "the calibrated error is over 1 ms and 5 % of the median TTFT; or it is not known for this machine, number of "
         "processes, load or share of time without a core",
-        "TTFT is less exact than its digits, or has no ±",
+        "TTFT is less accurate than its digits suggest, or has no ±",
         "run `enginebench calibrate` once on the load generator's machine",
         load_generator.timing_error,
     ),
@@ -65,8 +66,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "unfinished",
-        "the warm-up or the stage reached its longest duration while users or requests had no answer, "
-        "requests were cut off (above 1 %: warn, all: invalid), or planned stages were not measured",
+        "the warm-up or the stage reached its maximum duration while users or requests were still waiting for an "
+        "answer, requests were cut off (above 1 %: warn, all: invalid), or planned stages were not measured",
         "the window is not the planned one, and percentiles that depend on missing answers have no value",
         "make the stages longer, ask for shorter answers or test fewer users; --stop-timeout allows the last requests "
         "more time",
@@ -112,7 +113,7 @@ KINDS: tuple[Kind, ...] = (
         "short_answers",
         "answers had no content, or more than 10 % of them were shorter than planned",
         "engines that answer with fewer tokens do less work",
-        "fix the length of the answers with --ignore-eos yes, or look for what ends them",
+        "fix the length of the answers with --ignore-eos yes, or find out what ends them early",
         answers.short_answers,
     ),
     Kind(
@@ -125,8 +126,9 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "token_counts",
-        "the usage is 0 or less than the chunks, the number of tokens is unknown, tokens were counted in two ways, or "
-        "the server's counter differs by more than 5 % and by more than what was in flight at the window's edges",
+        "the reported usage is 0 or less than the number of chunks, the number of tokens is unknown, tokens were "
+        "counted in two ways, or the server's counter differs by more than 5 % and by more than what was in flight at "
+        "the window's edges",
         "tokens/s and TPOT are uncertain or missing",
         "have the server send usage (stream_options.include_usage), or name the model's tokenizer with --tokenizer; "
         "make sure that no other client uses the server during the run",
@@ -135,9 +137,9 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "unknown_text",
         "text came in fields of the answer that this client does not know",
-        "it counts as content, and not for TTFO",
-        "look at an answer of the server: if a model did not generate that text, TTFT and tokens per chunk count too "
-        "much, and TTFO is the time to the first token",
+        "it counts as content, but not for TTFO",
+        "look at an answer of the server: if a model did not generate that text, TTFT and tokens per chunk wrongly "
+        "include it, and TTFO is the time to the first token",
     ),
     Kind(
         "prompt_lengths",
@@ -152,43 +154,44 @@ KINDS: tuple[Kind, ...] = (
         "prompts_cached",
         "10 % or more of the prompt tokens came from the server's prefix cache",
         "TTFT is shorter than for prompts that are not cached",
-        "expect a longer TTFT for prompts that are not cached; --shared-prefix-tokens sets how much prompts share",
+        "expect a longer TTFT for prompts that are not cached; --shared-prefix-tokens sets how many tokens prompts "
+        "share",
         answers.prompts_cached,
     ),
     Kind(
         "reconnected",
         "connections had to be opened during the window (above 1 %: warn), or requests were sent again because the "
-        "server had closed a kept one",
+        "server had closed a kept-alive connection",
         "TTFT (user) includes the time to connect",
         "have the server keep connections open for longer than a user's think time",
         answers.reconnected,
     ),
     Kind(
         "answers_under_load",
-        "prompts that one user had answered before got another greedy answer under load (warn), or all got the same "
-        "(note)",
+        "prompts got a different greedy answer under load than with a single user (warn), or all got the same (note)",
         "batching changes the answers, by rounding or by a bug",
-        "see docs/answers.md: a few late differences are rounding, many early ones a bug in cache or masks",
+        "see docs/answers.md: a few late differences indicate rounding, many early ones a bug in the cache or the "
+        "masks",
     ),
     Kind(
         "telemetry_missing",
-        "`/metrics` of the server, or a series of it, was missing in the last 10 seconds of a window or longer (warn), "
-        "or a known server publishes none of the names known for a gauge (note)",
-        "values of the server, such as power or KV cache in use, are missing or those of the time before",
+        "the server's `/metrics`, or one of its series, was missing for the last 10 seconds of a window or longer "
+        "(warn), or a known server publishes none of the names known for a gauge (note)",
+        "values of the server, such as power or KV cache in use, are missing or out of date",
         "see the server's log and its /metrics: it may need an option for a series, or publish it under another name",
     ),
     Kind(
         "records_missing",
-        "lines of `requests*.jsonl` are no records (warn), records could not be written or a worker process has none "
+        "lines of `requests*.jsonl` are not records (warn), records could not be written or a worker process has none "
         "(invalid)",
         "counts and tokens/s are too low",
-        "check for a full disk (locust.log) or two runs that wrote into one folder, and run again",
+        "check for a full disk (locust.log) or two runs that wrote to the same folder, and run again",
     ),
     Kind(
         "imported",
         "another tool made the run",
         "numbers that its file lacks are n/a, never guessed",
-        "measure with enginebench for what is missing",
+        "measure with enginebench to get what is missing",
     ),
     Kind(
         "run_to_run",
@@ -198,19 +201,20 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "not_interleaved",
-        "the repeats of the engines were not measured in turns, by their time stamps",
-        "a drift of the machine may look like a difference",
-        "measure the engines by one command with --repeat 5",
+        "according to their timestamps, the repeats of the engines were not interleaved",
+        "drift of the machine may look like a difference",
+        "measure the engines in a single command, with --repeat 5",
     ),
     Kind(
         "different_workload",
-        "the runs are of different scenarios, or were asked different things (invalid)",
+        "the runs have different scenarios, or different requests (invalid)",
         "nothing is compared",
         "measure all with the same scenario and options",
     ),
     Kind(
         "different",
-        "repeats of one engine had other settings, or the engines another load generator or other measured lengths",
+        "the settings differ between repeats of one engine, or the load generator or the measured lengths between "
+        "engines",
         "the difference may be due to that",
         "see how they were measured, below",
     ),

@@ -1,4 +1,4 @@
-"""Which server to test if none is named: the ports on which engines listen by default, on this machine."""
+"""Find a server to test if none is named, on the ports on which engines listen by default, on this machine."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class FoundServer:
 def find_server(ports: Mapping[int, str] = PORTS) -> FoundServer | None:
     """Return the first server, in the order of the ports, that lists a model."""
     with ThreadPoolExecutor(len(ports)) as pool:
-        servers = list(pool.map(_look, ports.items()))
+        servers = list(pool.map(_query, ports.items()))
     return next((server for server in servers if server is not None), None)
 
 
-def _look(place: tuple[int, str]) -> FoundServer | None:
-    port, whose = place
+def _query(entry: tuple[int, str]) -> FoundServer | None:
+    port, owner = entry
     url = f"http://127.0.0.1:{port}"
     try:
         listed = Questions(Address.parse(url), Access()).json("GET", "/v1/models", seconds=TIMEOUT)["data"]
         models = tuple(str(model["id"]) for model in listed)
-    except (NoAnswer, KeyError, TypeError):  # nothing listens, or it is no such server
+    except (NoAnswer, KeyError, TypeError):  # nothing is listening, or it is not a model server
         return None
-    return FoundServer(url, whose, models) if models else None
+    return FoundServer(url, owner, models) if models else None

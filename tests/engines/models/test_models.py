@@ -286,7 +286,7 @@ def test_weights_in_a_file_are_spread_as_a_model_is_initialised(tmp_path: Path) 
         pytest.param("llama-3.2-tiny", r"has no trained weights; name random:llama-3\.2-tiny\.", id="only a shape"),
         pytest.param("random:wibble", r"no preset called `wibble` for random weights; choose", id="no such preset"),
         pytest.param("./missing", r"there is no model at \./missing; a model is a folder", id="no such folder"),
-        pytest.param("a/b--c", r"a/b--c is no name of a model \(", id="no name that the hub takes"),
+        pytest.param("a/b--c", r"a/b--c is not the name of a model \(", id="no name that the hub takes"),
         pytest.param("missing.gguf", r"there is no model at missing\.gguf; a model is", id="no such file"),
     ],
 )
