@@ -28,7 +28,7 @@ FOLDER_ENGINES = {  # label → its slots, prefill and time per token
 }
 SLO_TEXTS = ("ttft_p95=0.3", "tpot_p95=0.05")
 GRID = Grid(
-    title="Which engine, by how much, at what cost",
+    title="The engines compared",
     question="Three engines over users and prompt lengths.",
     baseline=BASELINE,
     models=(StudyModel("smollm2-135m", "smollm2-135m"), StudyModel("random:llama-3.2-1b", "llama-3.2-1b")),
