@@ -27,10 +27,12 @@ def warnings(*frames: Frame) -> tuple[Warning, ...]:
 
 
 def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
-    """Merge findings into one warning, with the evidence of the heaviest load, and its loads if there are several."""
+    """Merge findings into one warning, with the evidence of the heaviest load, and the loads that have the same. If the
+    test has a single load, it is not named."""
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
     engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
-    places = [finding.stage for finding in findings if finding.stage is not None and several]
+    alike = [finding for finding in findings if finding.evidence == worst.evidence] if several else []
+    places = [finding.stage for finding in alike if finding.stage is not None]
     stages = tuple(dict.fromkeys(stage.label for stage in sorted(places, key=lambda stage: stage.index)))
     concerned = () if set(engines) == names else engines
     return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -190,10 +189,7 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
 def warning_texts(warning: Warning) -> tuple[str, str]:
     """Return the evidence with its place, and the remedy."""
     evidence = WARNINGS.get(warning.kind, "{evidence}")
-    stages = join_labels(warning.stages)
-    if len(warning.stages) > 1 and re.search(r"\d", warning.evidence):  # its numbers are of the heaviest load
-        stages = f"at {warning.stages[-1]}"
-    place = ", ".join(filter(None, (in_words(warning.engines), stages)))
+    place = ", ".join(filter(None, (in_words(warning.engines), join_labels(warning.stages))))
     seen = clean(evidence.replace("{evidence}", warning.evidence))
     return f"{seen} ({clean(place)})" if place else seen, clean(warning.remedy)
 
