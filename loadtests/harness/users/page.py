@@ -16,7 +16,8 @@ from locust.env import Environment
 from locust.runners import STATE_INIT
 
 from enginebench.records.metrics import columns
-from enginebench.records.stage import SECOND
+from enginebench.records.stage import SECOND, Stage
+from enginebench.records.view import StageView
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.live_text import cell, findings_text, phase_of, slo_text
@@ -53,7 +54,7 @@ class ShownRun:
             view = document.stage(stage.index)
             row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
             row["phase"] = phase_of(stage)
-            row["slo"] = slo_text(view) if view is not None and stage.end is not None else ""
+            row["slo"] = self._slo(stage, view)
             row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
             row |= {column.key: cell(view, column) for column in columns("live")}
             row["in_flight"] = f"{document.in_flight:,}" if stage.end is None else ""
@@ -63,6 +64,14 @@ class ShownRun:
 
     def close(self) -> None:
         gevent.kill(self._greenlet)
+
+    def _slo(self, stage: Stage, view: StageView | None) -> str:
+        """Return the verdict, or what the stage is doing until there is one; empty without an SLO."""
+        if not self.live.metrics.objectives.for_all:
+            return ""
+        if stage.end is None:
+            return "counting"
+        return slo_text(view) if view is not None and view.judgements else "judging"
 
     def _sample(self) -> None:
         while not self.run.over:

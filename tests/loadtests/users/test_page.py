@@ -97,6 +97,7 @@ def test_the_page_opens_on_the_tab_with_the_answers_and_charts(tmp_path: Path) -
 
             locust.wait_until(lambda: "enginebench/page.js" in page.get("/").text)
             script = page.get("/enginebench/page.js")
+            locust.wait_until(lambda: answer() == "counting")
             locust.wait_until(lambda: answer() == "missed", timeout=120)
             series = page.get("/enginebench/series").json()
         locust.process.terminate()
