@@ -43,7 +43,8 @@ class Number:
 
     `approximate` marks a measured value that is not confirmed (`*`). `significant` is the result of the test of a ratio
     or change, `None` if there was no test. `answered` is the percentile of the answered requests alone, if this one
-    falls among failed requests.
+    falls among failed requests. `over` is what a ratio's denominator is, `simulated` the count by simulation, if it
+    differs.
     """
 
     estimate: Estimate
@@ -53,6 +54,8 @@ class Number:
     approximate: bool = False
     significant: bool | None = None
     answered: float | None = None
+    over: str = ""
+    simulated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Word:
 
 
 Cell = Number | Word | Capacity | SloVerdict | Missing | None
-"""A capacity is written as `8`, `8*`, `≥ 8`, `24 (28 miss)` or `< 1`; a verdict as `met`, `missed` or `not measured`.
+"""A capacity is written as `8`, `8*`, `≥ 8`, `24 (missed at 28)` or `< 1`, a verdict as `met`, `met*` or `missed`.
 `None` is an empty cell."""
 
 

@@ -39,12 +39,14 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     if load is None:
         command = run_command(frame, engine, *at, f"{(beyond or 2) / 2:g}")
         return NextStep("lower", command, names=names, varied=_varied(frame, engine))
-    if beyond is None:
+    bounds = capacity.bounds
+    if bounds is None:
         command = run_command(frame, engine, *at, f"{2 * (load or 1):g}")
         return NextStep("higher", command, names=names, varied=_varied(frame, engine))
     if not capacity.confirmed:
-        command = search_command(frame, engine, users, "--search-range", f"{load:g}-{beyond:g}")
-        names["load"] = f"{load:g}"
+        low, high = bounds
+        command = search_command(frame, engine, users, "--search-range", f"{low:g}-{high:g}")
+        names |= {"load": f"{low:g}", "beyond": load_of(high, capacity.unit).label}
         return NextStep("bracket", command, names=names, varied=_varied(frame, engine))
     if planned is not None:
         return NextStep("buy", names={"engine": planned})

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.comparison import interleaved
 from enginebench.records.load import Profile
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
+from enginebench.settings.system import is_loopback
 
 SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
@@ -31,7 +33,8 @@ class Tested:
     """`prompt_tokens` and `output_tokens` are the measured means. `repeats` are the fewest and most runs of an engine,
     `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one. `profile` is
     how the rate changes in every stage, `trace` the name of the trace that was played. `seconds` are the shortest and
-    longest steady window. `formats` are the number formats by engine, as far as the servers say."""
+    longest steady window. `formats` are the number formats by engine, as far as the servers say. `remote` if the
+    servers run on other machines than the load generator, which `hardware` describes."""
 
     models: tuple[str, ...]
     engines: tuple[str, ...]
@@ -51,6 +54,7 @@ class Tested:
     seconds: tuple[float, float] | None = None
     requests: int = 0
     formats: dict[str, str] = field(default_factory=dict)
+    remote: bool = False
 
     @staticmethod
     def from_benches(
@@ -90,6 +94,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         formats={label: str(name) for label, names in formats.items() if len(names) == 1 for name in names},
         hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
+        remote=all(not is_loopback(urlsplit(url).hostname or "") for url in urls),
     )
 
 

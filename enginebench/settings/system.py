@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from contextlib import suppress
+from ipaddress import ip_address
 
 MAX_DESCRIPTORS = 1 << 20
 
@@ -13,6 +14,14 @@ def free_port() -> int:
     """Return a TCP port of the loopback interface on which nothing listens at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or a name is that of this machine's loopback interface."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def raise_descriptor_limit(most: int = MAX_DESCRIPTORS) -> int | None:

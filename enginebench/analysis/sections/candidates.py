@@ -37,8 +37,7 @@ from enginebench.records.metrics import (
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.view import Estimate
 
-OVER_NEXT = "tokens/s vs row below"
-SIMULATED = Column("replicas by simulation", rank=2)
+OVER_NEXT = Column("tokens/s ratio", rank=1)
 KEY = "candidates"
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
@@ -83,7 +82,6 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     planned = {candidate.name: candidate for candidate in replicas}
     months = {candidate.name: Estimate(candidate.month) for candidate in replicas}
     costs = {candidate.name: candidate.per_million for candidate in replicas}
-    disagrees = any(candidate.simulated not in {None, candidate.count} for candidate in replicas)
     differs = {difference.kind: difference.values for difference in frame.differences}
     at = "" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
@@ -101,12 +99,11 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_differing(title, differs[kind]) for kind, title in DIFFERING.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        *([(SIMULATED, lambda row: _simulated(planned.get(row.engine)))] if disagrees else []),
         (Column("a month"), lambda row: _dollars(months.get(row.engine))),
         (Column("per 1M tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
-        *([] if peak else [(Column(OVER_NEXT), lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
+        *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
     ]
@@ -205,7 +202,7 @@ def _ratio(frame: Frame, name: str, over: str | None) -> Cell:
     compared = frame.compared(name, over)
     if compared is None:
         return None
-    return Number(compared.ratio, "×", "ratio", significant=compared.significant)
+    return Number(compared.ratio, "×", "ratio", significant=compared.significant, over=over or "")
 
 
 def _replicas(replicas: Replicas | None) -> Cell:
@@ -214,11 +211,8 @@ def _replicas(replicas: Replicas | None) -> Cell:
     if replicas.missing is not None:
         return Word(replicas.missing.value, Tone.CAUTION)
     rough = replicas.capacity is not None and not replicas.capacity.confirmed
-    return replace(count(replicas.count), approximate=rough)
-
-
-def _simulated(replicas: Replicas | None) -> Cell:
-    return None if replicas is None or replicas.simulated is None else count(replicas.simulated)
+    simulated = None if replicas.simulated == replicas.count else replicas.simulated
+    return replace(count(replicas.count), approximate=rough, simulated=simulated)
 
 
 def _dollars(amount: Estimate | None) -> Cell:

@@ -26,7 +26,8 @@ from enginebench.analysis.summary.recovery import Disruption
 from enginebench.records.metrics import TTFT
 from enginebench.records.view import Estimate
 
-PERIODS = ("before", "during", "after", "recovered")
+BURST = ("before", "during", "after")
+RECOVERED_BURST = ("before", "during", "recovering", "recovered")
 
 
 def first_disruption(frame: Frame) -> tuple[str, Disruption] | None:
@@ -51,7 +52,7 @@ def answer(engine: str, disruption: Disruption) -> BurstAnswer:
 def periods(disruption: Disruption) -> Table:
     """The candidates' place on the first screen."""
     rows: list[tuple[Cell, ...]] = []
-    names = PERIODS[: len(disruption.periods)]
+    names = (BURST if len(disruption.periods) <= len(BURST) else RECOVERED_BURST)[: len(disruption.periods)]
     for name, period in zip(names, disruption.periods, strict=True):
         seconds = period.end - period.start
         rows.append(

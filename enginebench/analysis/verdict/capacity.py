@@ -58,6 +58,16 @@ class Capacity:
         return next((verdict for verdict in self.verdicts if verdict.load == load), None)
 
     @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Return the highest load up to `load` that is confirmed as met and the lowest from `beyond` that is confirmed
+        as missed: the capacity is between them. An end that nothing confirms is as measured, `None` without one."""
+        if self.load is None or self.beyond is None:
+            return None
+        sure = {verdict.load for verdict in self.verdicts if verdict.slo.confirmed}
+        low = max((load for load in sure if load <= self.load), default=self.load)
+        return low, min((load for load in sure if load >= self.beyond), default=self.beyond)
+
+    @property
     def uncounted(self) -> bool:
         """Return whether a load was not judged because the tokens of its answers are unknown."""
         return any(verdict.slo.missing is Missing.UNCOUNTED for verdict in self.verdicts)

@@ -130,7 +130,7 @@ def _capacity(capacity: Capacity) -> Shown:
     else:
         verdict = capacity.at(beyond)
         sure = capacity.confirmed or (verdict is not None and verdict.slo.confirmed)
-        text, note = load_number(load), f"({load_number(beyond)} miss{'' if sure else UNCONFIRMED})"
+        text, note = load_number(load), f"(missed at {load_number(beyond)}{'' if sure else UNCONFIRMED})"
     if not capacity.confirmed:
         text += UNCONFIRMED
         signs.append(UNCONFIRMED)
@@ -161,6 +161,10 @@ def _number(number: Number) -> Shown:
         if number.answered is not None:
             note = f"{ANSWERED} {format_value(number.answered, number.unit)}"
             signs.append(ANSWERED)
+    if number.over:
+        text += f" {clean(number.over)}"
+    if number.simulated is not None:
+        note = f"(simulated: {number.simulated:,})"
     if number.approximate:
         text += UNCONFIRMED
         signs.append(UNCONFIRMED)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from enginebench.analysis.document import Document, Figure, NextStep, Warning
-from enginebench.analysis.tested import Hardware, Tested
+from enginebench.analysis.tested import Tested
 from enginebench.analysis.write.cells import (
     ANSWERED,
     BELOW,
@@ -38,7 +39,7 @@ MEANINGS = {
 }
 """Codes that need other words than their names."""
 LEGEND = {
-    UNCONFIRMED: "not confirmed: too few independent requests or runs to be 95 % sure",
+    UNCONFIRMED: "not confirmed: more requests or runs could change it",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
     INTERVAL: "95 % confidence interval",
@@ -95,7 +96,7 @@ def tested_line(tested: Tested) -> str:
         _load(tested),
         _repeats(tested),
         in_words(sorted(set(tested.formats.values()))),
-        _hardware(tested.hardware),
+        _hardware(tested),
         _dates(tested.dates),
     ]
     return clean(" · ".join(filter(None, parts)))
@@ -196,8 +197,10 @@ def warning_texts(warning: Warning) -> tuple[str, str]:
 
 def _subject(tested: Tested) -> str:
     models = in_words(tested.models[:MAX_NAMES]) if len(tested.models) <= MAX_NAMES else f"{len(tested.models)} models"
-    subject = " on ".join(filter(None, dict.fromkeys((models, _engines(tested)))))
-    return f"{subject} at {tested.target.removeprefix('http://')}" if tested.target else subject
+    address = urlsplit(tested.target or "")
+    engines = "" if tested.engines == (address.netloc,) else _engines(tested)
+    subject = " on ".join(filter(None, dict.fromkeys((models, engines))))
+    return f"{subject} at {(tested.target or '').removeprefix('http://')}" if tested.target else subject
 
 
 def _engines(tested: Tested) -> str:
@@ -250,12 +253,16 @@ def _repeats(tested: Tested) -> str:
     return f"{most} repeats"
 
 
-def _hardware(machines: Sequence[Hardware]) -> str:
+def _hardware(tested: Tested) -> str:
+    """Describe the machine of the servers; if they run elsewhere, that of the load generator."""
+    machines = tested.hardware
     if len(machines) != 1:
         return f"{len(machines)} different machines" if machines else ""
     machine = machines[0]
     cores = "" if machine.cores is None else f"{machine.cores} core{'s' if machine.cores != 1 else ''}"
-    return ", ".join(filter(None, (machine.cpu, cores, machine.gpus or ("no GPU" if machine.cpu else ""))))
+    gpus = "" if tested.remote else machine.gpus or ("no GPU" if machine.cpu else "")
+    text = ", ".join(filter(None, (machine.cpu, cores, gpus)))
+    return f"load generator on {text}" if text and tested.remote else text
 
 
 def _dates(dates: tuple[datetime, datetime] | None) -> str:

@@ -83,9 +83,7 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
         return
     # A single user, or evenly spaced arrivals, may repeat.
     if view.without(Missing.CYCLIC) and not view.is_open and view.load > 1:
-        yield Evidence(
-            "warn", "the users sent their requests in lock step: their latencies repeat, so that they have no intervals"
-        )
+        yield Evidence("warn", "the users sent their requests in lock step: the same latencies repeat again and again")
 
 
 def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import is_loopback
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, merged_headers
@@ -57,9 +57,4 @@ def access_to(
 def _is_private(url: str) -> bool:
     """Return whether the network cannot read a request to this address: it is local, or uses TLS."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        local = ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost" or host.endswith(".localhost")
-    return local or parts.scheme == "https"
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")

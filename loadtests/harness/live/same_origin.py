@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import Any
 
+from enginebench.settings.system import is_loopback
+
 HOST = re.compile(r"(?:[a-z]+://)?(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d+)?/?")
 ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
 HERE = {"localhost", "host.docker.internal"}  # containers call their machine by the second name
@@ -31,7 +33,7 @@ class SameOrigin:
     def __init__(self, application: Application, bound: str, option: str, name: str = "") -> None:
         self._application, self._option = application, option
         self._names = HERE | {_host_in(text) for text in (socket.gethostname(), bound, name)} - {""}
-        self._open = not (_host_in(bound) in HERE or _is_loopback(_host_in(bound)))
+        self._open = not (_host_in(bound) in HERE or is_loopback(_host_in(bound)))
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         refusal = self._refusal(environ)
@@ -64,17 +66,10 @@ class SameOrigin:
             ip_address(host)
         except ValueError:
             return self._open and "." not in host and host != ""  # containers of one network have such names
-        return self._open or _is_loopback(host)
+        return self._open or is_loopback(host)
 
 
 def _host_in(text: str) -> str:
     """Return the host of an address with or without port, in lower case; empty if the text is no address."""
     match = HOST.fullmatch(text.lower())
     return (match[1] or match[2]).rstrip(".") if match else ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
