@@ -63,9 +63,10 @@ class Capacity:
         as missed: the capacity is between them. An end that nothing confirms is as measured, `None` without one."""
         if self.load is None or self.beyond is None:
             return None
-        sure = {verdict.load for verdict in self.verdicts if verdict.slo.confirmed}
-        low = max((load for load in sure if load <= self.load), default=self.load)
-        return low, min((load for load in sure if load >= self.beyond), default=self.beyond)
+        sure = [verdict for verdict in self.verdicts if verdict.slo.confirmed]
+        met = (verdict.load for verdict in sure if verdict.load <= self.load)
+        missed = (verdict.load for verdict in sure if verdict.slo.status is Status.MISSED)
+        return max(met, default=self.load), min(missed, default=self.beyond)
 
     @property
     def uncounted(self) -> bool:

@@ -58,6 +58,21 @@ def test_capacity_is_the_highest_load_met_with_no_lower_one_missed(
     assert found.unit == "users"
 
 
+@pytest.mark.parametrize(
+    ("loads", "bounds"),
+    [
+        pytest.param({1: MET, 8: MET, 16: MISSED}, (8, 16), id="both confirmed"),
+        pytest.param({4: MET, 8: PROBABLY, 16: HARDLY, 32: MISSED}, (4, 32), id="the next loads that are"),
+        pytest.param({8: PROBABLY, 16: HARDLY, 32: MET}, (8, 16), id="as measured if nothing is"),
+        pytest.param({8: MET}, None, id="open-ended"),
+    ],
+)
+def test_the_bounds_of_a_capacity_are_confirmed_if_any_load_is(
+    loads: Loads, bounds: tuple[float, float] | None
+) -> None:
+    assert capacity(loads).bounds == bounds
+
+
 def test_loads_are_judged_over_all_repeats() -> None:
     """By itself the second run misses the objective at 8 users."""
     found = capacity({8: (0.99, 300), 16: MISSED}, {8: (0.94, 100), 16: MISSED})

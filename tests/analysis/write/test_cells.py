@@ -19,6 +19,8 @@ def number(value: float | None, low: float | None = None, high: float | None = N
 
 NUMBERS: list[tuple[Number, str]] = [
     (number(0.048, unit="s"), "48.0 ms"),
+    (number(12.0, style="count", simulated=11), "12 (simulated: 11)"),
+    (number(2.1, 1.7, 2.4, style="ratio", significant=True, over="burn"), "2.1× burn [1.7, 2.4]"),
     (number(1.5, unit="s"), "1.50 s"),
     (number(0.98, 0.91, 1.2, unit="s"), "980 ms [910, 1,200]"),
     (number(0.98, 0.91, math.inf, unit="s"), "980 ms"),

@@ -75,7 +75,8 @@ def test_json_has_values_and_no_sentences() -> None:
         "agreeing": 1, "missing": None,
     }  # fmt: skip
     assert first["tokens/s ratio"] == {
-        "value": 1.46, "low": 1.45, "high": 1.47, "n": 3, "unit": "", "style": "ratio", "over": "a", "significant": True,
+        "value": 1.46, "low": 1.45, "high": 1.47, "n": 3, "unit": "", "style": "ratio", "over": "a",
+        "significant": True,
     }  # fmt: skip
     assert second["tokens/s ratio"] is None
     assert second["a month"]["confirmed"] is False

@@ -81,6 +81,11 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
             "for 10 s · one run · 28 Nov 2026",
         ),
         (
+            replace(TESTED, target="https://10.0.0.5", engines=("10.0.0.5",), remote=True, hardware=(GPU,)),
+            "mock at https://10.0.0.5 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s "
+            "each · one run · load generator on Intel Xeon, 48 cores · 28 Nov 2026",
+        ),
+        (
             replace(TESTED, prompt_tokens=None, output_tokens=None, loads=(), repeats=(3, 3), hardware=(), dates=None),
             "mock at 127.0.0.1:8300 · 3 repeats",
         ),

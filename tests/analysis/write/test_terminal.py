@@ -93,7 +93,8 @@ def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_
         "        (missed at 12)                  [278, 280]",
         "Left out: tokens/s ratio and a month (see a wider terminal, the page or --json).",
     ]
-    assert "Left out: tokens/s ratio, TTFT p95, replicas and a month\n(see a wider" in printed(documents.contenders(), 60)
+    narrow = printed(documents.contenders(), 60)
+    assert "Left out: tokens/s ratio, TTFT p95, replicas and a month\n(see a wider" in narrow
 
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
