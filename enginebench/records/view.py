@@ -243,7 +243,6 @@ class StageView:
     metrics: Mapping[str, Distribution]
     quantities: Mapping[str, Estimate]
     gauges: Mapping[str, Level] = field(default_factory=dict)
-    cpu_holder: tuple[str, float] | None = None  # that other process, and its cores, while the load generator had none
     judgements: tuple[Judgement, ...] = ()
     attained: Mapping[str, Estimate] = field(default_factory=dict)  # share within all objectives of a tier, by tier
     findings: tuple[Finding, ...] = ()

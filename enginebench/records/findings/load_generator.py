@@ -64,11 +64,7 @@ def _busy(view: StageView) -> Iterator[Evidence]:
         used = significant(cpu.mean)
         yield Evidence("warn", f"the load generator's busiest process used {used} cores, and can use one")
     if delay is not None and crowded(view):
-        words = f"the load generator had to wait for a CPU {format_share(delay.mean)} of the time"
-        if view.cpu_holder is not None:
-            name, cores = view.cpu_holder
-            words += f"; the busiest other process was `{name}` ({significant(cores)} cores)"
-        yield Evidence("warn", words)
+        yield Evidence("warn", f"the load generator had to wait for a CPU {format_share(delay.mean)} of the time")
 
 
 def crowded(view: StageView) -> bool:
