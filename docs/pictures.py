@@ -28,7 +28,7 @@ from validation.plan.batching_server import Asked, BatchingServer, users, write_
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
-LOCUST_PAGE, PLAN_PAGE = (1200, 1000), (980, 1195)  # pixels
+LOCUST_PAGE, PLAN_PAGE = (1200, 440), (980, 1195)  # pixels
 
 # Delays like those of a small model on a GPU: prefill by prompt length, slower with each request that runs.
 DELAYS = (

@@ -14,8 +14,8 @@ from enginebench.analysis.data.run_data import load_run, with_metrics
 from enginebench.analysis.document import Document
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.plan.replicas import replicas_of
-from enginebench.analysis.plan.settings import PlanSettings, parse_peak
 from enginebench.analysis.reports import report_document
+from enginebench.analysis.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.write.html import page

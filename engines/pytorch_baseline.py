@@ -6,7 +6,6 @@ process of its own, and pays for the interpreter, the imports, the weights and t
 people use it, with a cache and the library's own kernels, is the engine `transformers`.
 
     enginebench serve pytorch-baseline --model random:llama-3.2-1b
-    echo '{"prompt": "Hello", "iterations": 50}' | python -m engines.pytorch_baseline
 """
 
 from __future__ import annotations
@@ -14,27 +13,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from enginebench.settings.schema import setting
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, EngineStats, GenerateRequest, Model
 from engines.contract.errors import EngineError
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
-from engines.models.fetch import context_length, fetch_model
+from engines.models.fetch import context_length
 from engines.models.size import STACK, MemoryNeed, ModelSize
 from engines.pytorch.device import DEVICE, OnTorch, expected_device
-from engines.text.detokenize import tokenizer_of
 from engines.text.sampler import SampledAnswer
 
 if TYPE_CHECKING:
     from engines.pytorch.unoptimized import Network
 
 NAME = "pytorch-baseline"
-PROGRAM_MODEL = "random:unoptimized-512"
-PROGRAM_ITERATIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,43 +127,3 @@ def _network(model: Model, device: Any, positions: int) -> Network:
     shape = DecoderShape.from_config(read_config(model), NAME)
     net = read_network(model, device, torch.float32)
     return UnoptimizedLlama(shape, weights_of(net, positions))
-
-
-def main() -> None:
-    """Answer one request from standard input; print answer and times as JSON."""
-    try:
-        job = json.loads(sys.stdin.read())
-        prompt, iterations = str(job["prompt"]), int(job.get("iterations", PROGRAM_ITERATIONS))
-        begun = time.perf_counter()
-        model = fetch_model(job.get("model", PROGRAM_MODEL))
-        engine = PytorchBaselineEngine(model, replace(BaselineOptions(), device=job.get("device", "auto")))
-        engine.load()
-        ids = tuple(tokenizer_of(model.folder).encode(prompt).ids)
-        loaded = time.perf_counter()
-        request = GenerateRequest(prompt, ids, iterations, ignore_eos=True)
-        answer, times = "", []
-        for chunk in engine.generate_blocking(request):
-            answer += chunk.text
-            times.append(time.perf_counter())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        print(f'a JSON object is expected, as in {{"prompt": "Hello", "iterations": 50}}: {error}.', file=sys.stderr)
-        sys.exit(2)
-    except EngineError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    gaps = [after - before for before, after in zip([loaded, *times], times, strict=False)]
-    result = {
-        "model": model.name,
-        "prompt_tokens": len(ids),
-        "iterations": len(times),
-        "text": answer,
-        "load_seconds": loaded - begun,
-        "seconds": times[-1] - loaded,
-        "tokens_per_second": len(times) / (times[-1] - loaded),
-        "token_seconds": gaps,
-    }
-    print(json.dumps(result, indent=2))
-
-
-if __name__ == "__main__":
-    main()

@@ -288,7 +288,6 @@ def test_texts_reach_no_terminal_and_no_file_as_commands(run: Path, tmp_path: Pa
     for number in range(0, 60, 40):  # few enough that a percentile is left to be drawn
         line = {"outcome": "http_error", "detail": HOSTILE, "finish_reason": HOSTILE, "request_class": HOSTILE}
         put("requests-0.jsonl", *line.items(), ("status", 500), line=number)(run)
-    put("telemetry.jsonl", ("cpu_holder", HOSTILE), ("cpu_holder_cores", 2.0), ("run_delay", 0.9))(run)
     files = [tmp_path / f"report{suffix}" for suffix in (".md", ".csv", ".svg", ".json", ".html")]
     done = enginebench("report", run, *(word for file in files for word in ("--output", file)))
     assert done.exit_code in {0, 2}, done.output

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 import msgspec
 
-from enginebench.records.plain_text import is_file_name, plain, plain_json
+from enginebench.records.plain_text import is_file_name, plain_json
 from enginebench.records.request import Line, RequestRecord
 from enginebench.records.run import SCHEMA_VERSION, JournalLine, RunMeta
 from enginebench.records.telemetry import TelemetrySample
@@ -181,9 +181,7 @@ def read_requests(folder: Path) -> Iterator[RequestRecord]:
 def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
     """Yield the samples of one process."""
     for block in blocks_of(path):
-        for sample in _decoded(block, _samples):
-            sample.cpu_holder = sample.cpu_holder and plain(sample.cpu_holder)
-            yield sample
+        yield from _decoded(block, _samples)
 
 
 def read_lines(path: Path, kind: type[T]) -> Iterator[T]:

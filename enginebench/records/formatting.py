@@ -14,7 +14,6 @@ from dataclasses import dataclass
 MISSING = "–"
 INFINITE = "failed"  # how a value is written that falls among failed requests
 MAX_DIGITS = 6  # of a ratio
-FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -185,18 +184,6 @@ def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
 def column_unit(unit: str, values: Iterable[float | None]) -> ShownUnit:
     """Return the unit that a column of `values`, which are in `unit`, is written in."""
     return time_unit(values) if unit == "s" else IN_TABLES.get(unit, ShownUnit(unit, 1))
-
-
-def align(numbers: Sequence[str]) -> list[str]:
-    """Pad numbers on the right so that their decimal points stand in line once they are set flush right."""
-    decimals = [len(text.partition(".")[2]) if text[-1:].isdigit() else None for text in numbers]
-    most = max((count for count in decimals if count is not None), default=0)
-    return [
-        text
-        if count is None or count == most
-        else text + (POINT_SPACE if not count else "") + FIGURE_SPACE * (most - count)
-        for text, count in zip(numbers, decimals, strict=True)
-    ]
 
 
 def _rounded(value: float, digits: int) -> float:

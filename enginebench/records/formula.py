@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from enginebench.records.request import CUT_OFF, UNSENT
 from enginebench.records.stage import SECOND
 
 
@@ -230,8 +231,8 @@ def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:
     def read(record: Any) -> float | None:
         if record.outcome == "ok":
             return ok(record)
-        if record.outcome == "cut_off":
+        if record.outcome == CUT_OFF:
             return cut_off(record)
-        return failed(record) if record.outcome != "unsent" else None
+        return failed(record) if record.outcome != UNSENT else None
 
     return read

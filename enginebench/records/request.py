@@ -22,6 +22,8 @@ one, an error inside it or a finish reason that is a failure; `dropped` an open-
 in flight kept back; `unsent` could not be sent for want of the load generator's own descriptors, ports, buffers or
 memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the run's own end: censored, neither
 a success nor a failure."""
+CUT_OFF: Outcome = "cut_off"
+UNSENT: Outcome = "unsent"
 
 TokenSource = Literal["usage", "tokenizer"]
 Stamps = Literal["kernel", "user"]
@@ -99,7 +101,7 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     @classmethod
     def planned(cls, **asked: Any) -> RequestRecord:
         """Of a request that has not been sent: who sends it, when and in which stage is not known yet."""
-        return cls(request_id="", worker="", scenario="", stage=0, outcome="cut_off", t_sched=0, t_end=0, **asked)
+        return cls(request_id="", worker="", scenario="", stage=0, outcome=CUT_OFF, t_sched=0, t_end=0, **asked)
 
 
 class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"):

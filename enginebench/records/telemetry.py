@@ -27,8 +27,6 @@ class TelemetrySample(JsonLine, gc=False):
     server: Mapping[str, float] = msgspec.field(default_factory=dict)
     loop_lag: float | None = None  # seconds by which the load generator's event loop was late
     run_delay: float | None = None  # share of the time in which this process was ready to run and had no core
-    cpu_holder: str | None = None  # while this process waited for a core: the other one that used the most of them
-    cpu_holder_cores: float | None = None
     users: Count | None = None  # that this process has
     last: bool = False  # the run ended in order; a killed process leaves no such sample
     lost: Count = 0  # records of this process that could not be written so far

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from enginebench.records.load import Profile
+from enginebench.records.request import CUT_OFF
 from enginebench.records.rules import UNDECIDED, SloAnswer, is_failure
 from enginebench.records.slo import Objective
 from enginebench.records.stage import StagePlan
@@ -243,7 +244,6 @@ class StageView:
     metrics: Mapping[str, Distribution]
     quantities: Mapping[str, Estimate]
     gauges: Mapping[str, Level] = field(default_factory=dict)
-    cpu_holder: tuple[str, float] | None = None  # that other process, and its cores, while the load generator had none
     judgements: tuple[Judgement, ...] = ()
     attained: Mapping[str, Estimate] = field(default_factory=dict)  # share within all objectives of a tier, by tier
     findings: tuple[Finding, ...] = ()
@@ -271,7 +271,7 @@ class StageView:
 
     @property
     def cut_off(self) -> int:
-        return self.outcomes.get("cut_off", 0)
+        return self.outcomes.get(CUT_OFF, 0)
 
     @property
     def failed(self) -> int:

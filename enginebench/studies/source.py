@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from enginebench.analysis.data.run_data import NotARun
-from enginebench.analysis.plan.settings import PlanSettings, parse_peak
+from enginebench.analysis.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import counted

@@ -34,9 +34,7 @@ METRICS: Mapping[str, Metric] = {
     "load": Metric("loading", "loading time", "s"),
     "memory": Metric("loading", "memory, loaded", "B"),
     "memory peak": Metric("loading", "memory, peak", "B"),
-    "device memory": Metric("loading", "device memory, allocated by the engine", "B"),
-    "device memory used": Metric("loading", "device memory, by NVML", "B"),
-    "kv cache": Metric("loading", "KV cache in use, largest batch", "share"),
+    "device memory": Metric("loading", "device memory, peak", "B"),
     "prefill": Metric("prefill", "prefill of {} tokens", "s"),
     "prefill inside": Metric("prefill", "prefill of {} tokens, by the engine's own clock", "s"),
     "prefill memory": Metric("prefill", "peak memory, up to {} tokens", "B"),
@@ -122,9 +120,10 @@ def read_result(path: Path) -> BenchResult:
         result = msgspec.convert(document, BenchResult)
         instant(result.made_at)
         loaded = {engine.label for engine in result.engines if engine.info is not None}
-        if any(row.engine not in loaded or row.metric not in METRICS for row in result.rows if row.engine is not None):
-            raise ValueError("a row belongs to no engine, or has an unknown metric")
-        return replace(result, host=as_typed(result.host, HOST))
+        if any(row.engine not in loaded for row in result.rows if row.engine is not None):
+            raise ValueError("a row belongs to no engine")
+        rows = tuple(row for row in result.rows if row.engine is None or row.metric in METRICS)  # of other versions
+        return replace(result, rows=rows, host=as_typed(result.host, HOST))
     except UserMistake:
         raise
     except ValueError:

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
@@ -20,13 +20,10 @@ from engines.bench.quality import measure_quality
 from engines.bench.settings import BenchSettings, Case, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineError, EngineUnavailable
-from engines.machine.memory import device_memory_of
 from engines.process.child import ChildEngine
 from engines.process.engine_loading import load_engine
 
 MAX_CASE = 2  # times the time for samples: a case that takes longer for one sample is left out
-GAUGE_SECONDS = 2.5  # of an untimed batch, in which the engine's own gauges are read
-GAUGE_INTERVAL = 0.2  # seconds between two readings
 RESTART_TIMEOUT = 300.0  # seconds for an engine to come back after a crash
 
 Tell = Callable[[str], None]
@@ -41,10 +38,9 @@ class Turn:
     left_out: dict[str, str] = field(default_factory=dict)
     quality: Quality | None = None
 
-    def keep_largest(self, key: Key, readings: Iterable[float | None]) -> None:
-        values = [value for value in readings if value is not None]
-        if values:
-            self.samples[key] = [float(max(values))]
+    def keep(self, key: Key, value: float | None) -> None:
+        if value is not None:
+            self.samples[key] = [float(value)]
 
 
 async def measure_variant(
@@ -59,7 +55,7 @@ async def measure_variant(
     turn = Turn(await engine.start())
     turn.samples["load", None] = [time.monotonic() - began]
     try:
-        turn.keep_largest(("memory", None), [(await engine.stats()).memory_bytes])
+        turn.keep(("memory", None), (await engine.stats()).memory_bytes)
         await _Cases(engine, turn, settings, prompts, tell).run()
         if with_quality and engine.state == "ready":
             tell("quality")
@@ -77,7 +73,6 @@ class _Cases:
         self._prompts, self._tell = prompts, tell
         self._typical: dict[str, tuple[int, float]] = {}  # by kind: the last size and its seconds
         self._given_up: dict[str, str] = {}  # by kind: why larger sizes are left out
-        self._taken: list[Case] = []
 
     async def run(self) -> None:
         cases, self._turn.left_out = cases_of(self._settings, self._turn.info)
@@ -90,11 +85,11 @@ class _Cases:
                 self._turn.left_out[case.name] = why
             if self._engine.state != "ready":
                 break
-        if not self._taken and self._turn.left_out:
+        if not self._typical and self._turn.left_out:
             raise EngineUnavailable(f"{list(self._turn.left_out.values())[-1]}.")
-        if self._taken and self._engine.state == "ready":
-            await self._read_gauges(max(self._taken, key=lambda case: (case.requests, case.tokens)))
-        self._turn.keep_largest(("memory peak", None), [(await self._engine.stats()).memory_peak_bytes])
+        stats = await self._engine.stats()
+        self._turn.keep(("memory peak", None), stats.memory_peak_bytes)
+        self._turn.keep(("device memory", None), stats.device_memory_peak_bytes)
 
     def _too_long(self, case: Case) -> str | None:
         """Return why the case would take too long: at least in proportion to the last smaller one."""
@@ -129,32 +124,9 @@ class _Cases:
         finally:
             self._turn.samples |= samples  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
-        self._taken.append(case)
         if case.kind == "prefill":  # sizes rise, so the peak so far is that of this length
             stats = await self._engine.stats()
             peak = stats.device_memory_peak_bytes or stats.memory_peak_bytes
-            self._turn.keep_largest(("prefill memory", case.size), [peak])
+            self._turn.keep(("prefill memory", case.size), peak)
         self._tell(case.name)
         return None
-
-    async def _read_gauges(self, case: Case) -> None:
-        """Read the engine's gauges while a case is repeated for some seconds, untimed."""
-        device, used, kv = list[float | None](), list[float | None](), list[float | None]()
-        work = asyncio.create_task(self._repeat(case, min(GAUGE_SECONDS, self._settings.seconds)))
-        while not work.done():
-            await asyncio.wait([work], timeout=GAUGE_INTERVAL)
-            stats = await self._engine.stats()
-            device.append(stats.device_memory_peak_bytes)
-            kv.append(stats.kv_cache_usage)
-            used.append(device_memory_of(self._engine.pid))
-        await work
-        for name, readings in (("device memory", device), ("device memory used", used), ("kv cache", kv)):
-            self._turn.keep_largest((name, None), readings)
-
-    async def _repeat(self, case: Case, seconds: float) -> None:
-        ends = time.monotonic() + seconds
-        try:
-            while time.monotonic() < ends:
-                await take_turn(self._engine, case, self._prompts)
-        except (EngineError, ShortAnswer) as error:
-            self._turn.left_out["kv cache"] = str(error).rstrip(".")

@@ -55,7 +55,6 @@ ENGINES: dict[str, EngineSpec] = {
     "transformers-batching": EngineSpec(
         "engines.transformers_batching:TransformersBatchingEngine", "Transformers' own batching", "continuous"
     ),
-    "deepspeed": EngineSpec("engines.deepspeed:DeepSpeedEngine", "Transformers, DeepSpeed's kernels", "none"),
     "pytorch-baseline": EngineSpec(
         "engines.pytorch_baseline:PytorchBaselineEngine", "unoptimised on purpose: no cache", "none"
     ),

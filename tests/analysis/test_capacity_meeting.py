@@ -19,7 +19,7 @@ from enginebench.analysis.frame import frame_of
 from enginebench.analysis.plan.accuracy import MAX_ERROR
 from enginebench.analysis.plan.replicas import Plan, plans_of
 from enginebench.analysis.plan.report import plan_document
-from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.write.sentence import sentence
 from enginebench.cli import app

@@ -34,7 +34,6 @@ from loadtests.harness.command import engine_checks, run_order
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
-from tests.support.loadtests import agent_traces
 from tests.support.loadtests.locust_process import LOCUST, ROOT, Locust, launch
 
 DOCS = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md"))
@@ -98,10 +97,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (here / "AzureLLMInferenceTrace_code.csv").write_text(azure + "".join(rows))
     logged = ({"timestamp": 1000 * second, "prompt_tokens": 50, "output_tokens": 20} for second in range(100))
     (here / "requests.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
-    (here / "traces").mkdir()
-    for path in (here / "trace_0001.json", here / "traces" / "trace_0002.json"):
-        path.write_text(json.dumps(agent_traces.weka(path.stem)))
-    (here / "spans.jsonl").write_text(json.dumps(agent_traces.otlp(agent_traces.SPANS)) + "\n")
     other_tools.guidellm(here / "benchmarks.json")
     for run in (1, 2, 3):
         other_tools.vllm_bench(here / f"run-{run}.json")

@@ -1,16 +1,12 @@
 """The unoptimised baseline: the right tokens, and all the work that it is meant to waste."""
 
 import asyncio
-import io
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engines import pytorch_baseline
 from engines.contract.base import EngineInfo, GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
@@ -150,27 +146,3 @@ def test_the_stack_has_the_shape_it_is_named_for() -> None:
     assert network._embedding.weight.shape == (32_000, 512)
     assert [tuple(layer.weight.shape) for layer in network._layers] == [(512, 512)] * 8
     assert network._head.weight.shape == (32_000, 512)
-
-
-def test_as_a_program_it_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO('{"prompt": "Hello", "iterations": 6}'))
-    pytorch_baseline.main()
-    printed = json.loads(capsys.readouterr().out)
-    assert (printed["model"], printed["iterations"]) == ("random:unoptimized-512", 6)
-    assert 1 <= printed["prompt_tokens"] < 5, "words, not letters"
-    assert len(printed["token_seconds"]) == 6
-    assert printed["seconds"] == pytest.approx(sum(printed["token_seconds"]))
-    assert printed["tokens_per_second"] == pytest.approx(6 / printed["seconds"])
-
-
-@pytest.mark.parametrize("text", ["hello", "[]", '{"iterations": 5}', '{"prompt": "x", "iterations": "many"}'])
-def test_a_mistake_gets_a_sentence(
-    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    with pytest.raises(SystemExit) as left:
-        pytorch_baseline.main()
-    assert left.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith('a JSON object is expected, as in {"prompt": "Hello", "iterations": 50}: ')
-    assert len(said.splitlines()) == 1

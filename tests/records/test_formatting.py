@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 
 from enginebench.records.formatting import (
-    FIGURE_SPACE,
-    POINT_SPACE,
-    align,
     format_bytes,
     format_ratio,
     format_seconds,
@@ -73,8 +70,3 @@ def test_shares_do_not_round_to_none_or_all() -> None:
 
 def test_bytes_have_binary_prefixes() -> None:
     assert [format_bytes(size) for size in (512, 1536 * 2**20, None)] == ["512 B", "1.50 GiB", "–"]
-
-
-def test_decimal_points_of_a_column_stand_in_line() -> None:
-    column = align(["13.8", "0.119", "483", "–"])
-    assert column == ["13.8" + 2 * FIGURE_SPACE, "0.119", "483" + POINT_SPACE + 3 * FIGURE_SPACE, "–"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.settings import PlanSettings
 from enginebench.settings.schema import settings_of, table
 from engines.bench.settings import BenchSettings
 from engines.contract.registry import ENGINES, SharedOptions, engine_class

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from enginebench.analysis.commands.output import Output, check_formats, deliver
-from enginebench.analysis.plan.settings import PlanSettings
-from enginebench.analysis.settings import RunsSettings
+from enginebench.analysis.settings import PlanSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enginebench.analysis.commands.output import PAGE, Output, check_formats, deliver
-from enginebench.analysis.plan.settings import PlanSettings
-from enginebench.analysis.settings import ReadSettings, RunsSettings
+from enginebench.analysis.settings import PlanSettings, ReadSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake, choose_from
 

@@ -25,6 +25,7 @@ from enginebench.records.formula import (
     When,
 )
 from enginebench.records.metrics import REQUEST_METRICS
+from enginebench.records.request import CUT_OFF, UNSENT
 from enginebench.records.stage import SECOND
 
 
@@ -60,8 +61,8 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.when(expression(flag) == 1).then(expression(operand))
         case ByOutcome(ok, cut_off, failed):
             outcome = pl.col("outcome")
-            ended = pl.when(outcome == "ok").then(expression(ok)).when(outcome == "cut_off").then(expression(cut_off))
-            return ended.when(outcome != "unsent").then(expression(failed))
+            ended = pl.when(outcome == "ok").then(expression(ok)).when(outcome == CUT_OFF).then(expression(cut_off))
+            return ended.when(outcome != UNSENT).then(expression(failed))
     raise AssertionError(f"not a formula: {formula!r}")
 
 

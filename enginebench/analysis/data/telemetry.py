@@ -52,7 +52,6 @@ class ProcessSamples:
     lost: int  # records that it could not write
     users: int | None  # at its last sample
     servers: frozenset[str] = frozenset()  # those of `SERVERS` whose series it saw
-    cpu_holders: tuple[tuple[int, str, float], ...] = ()  # when it waited for a core: who used the most, and how many
 
     def within(self, quantity: str, start: int, end: int) -> Series:
         instants, values = self.series.get(quantity, NOTHING)
@@ -133,18 +132,6 @@ class TelemetrySeries:
         instants, _ = self.series(quantity, end=end)
         return int(instants[-1]) if len(instants) else None
 
-    def cpu_holder(self, start: int, end: int) -> tuple[str, float] | None:
-        """Return which other process used the most cores while the load generator waited for one, and how many."""
-        used: dict[str, list[float]] = defaultdict(list)
-        for process in self.processes.values():
-            for t, name, cores in process.cpu_holders:
-                if start <= t < end:
-                    used[name].append(cores)
-        if not used:
-            return None
-        name = max(used, key=lambda name: sum(used[name]))
-        return name, fmean(used[name])
-
     def worst_process(self, quantity: str, start: int, end: int) -> Level | None:
         """Return the level of one of `OWN` in the process of the load generator with the largest mean."""
         levels = [_level(process.within(quantity, start, end)) for process in self.processes.values()]
@@ -164,14 +151,11 @@ class _Columns:
         self._values: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # of a name with its labels
         self.servers: set[str] = set()
-        self.cpu_holders: list[tuple[int, str, float]] = []
 
     def add(self, sample: TelemetrySample) -> None:
         for name in OWN:
             if (value := getattr(sample, name)) is not None:
                 self._append(name, sample.t, value)
-        if sample.cpu_holder is not None and sample.cpu_holder_cores is not None:
-            self.cpu_holders.append((sample.t, sample.cpu_holder, sample.cpu_holder_cores))
         values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for name, published in sample.server.items():
             if name not in self._meanings:
@@ -223,6 +207,5 @@ def read_telemetry(folder: Path) -> TelemetrySeries:
                 last.lost,
                 last.users,
                 frozenset(columns.servers),
-                tuple(columns.cpu_holders),
             )
     return TelemetrySeries(processes)

@@ -12,7 +12,7 @@ from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.engine_runs import by_settings
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.plan.not_planned import NotPlanned
-from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load

@@ -1,6 +1,6 @@
 """Numbers with their spread: each with a 95 % interval, or the reason why it has none. See docs/statistics.md.
 
-quantiles.py       the samples that a percentile needs; quantiles of Student's t
+student_t.py       quantiles and p values of Student's t
 effective_size.py  how many independent requests correlated ones are worth, along time and by user
 intervals.py       percentiles, shares and rates of one window
 repeats.py         means, tests and ratios of repeated runs

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from enginebench.analysis.arrays import Flags, Floats
-from enginebench.analysis.stats.quantiles import t_quantile
+from enginebench.analysis.stats.student_t import t_quantile
 
 Codes = npt.NDArray[np.intp]
 

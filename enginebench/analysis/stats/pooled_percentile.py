@@ -19,8 +19,8 @@ import numpy as np
 
 from enginebench.analysis.arrays import Floats, Integers
 from enginebench.analysis.stats.intervals import NEGLIGIBLE, min_requests
-from enginebench.analysis.stats.quantiles import t_quantile
 from enginebench.analysis.stats.repeats import MIN_REPEATS, ROUNDING, within_run_error
+from enginebench.analysis.stats.student_t import t_quantile
 from enginebench.records.metrics import PERCENTILES
 from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.rules import nearest_rank

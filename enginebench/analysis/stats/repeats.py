@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from enginebench.analysis.arrays import Floats
-from enginebench.analysis.stats.quantiles import CONFIDENCE, t_p_value, t_quantile
+from enginebench.analysis.stats.student_t import CONFIDENCE, t_p_value, t_quantile
 from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.effective_size import first_cosines, ranks_of
-from enginebench.analysis.stats.quantiles import t_p_value
+from enginebench.analysis.stats.student_t import t_p_value
 
 MIN_POINTS = 20  # of a series that is tested
 MIN_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one

@@ -15,8 +15,10 @@ from enginebench.analysis.data.windows import windows_of
 from enginebench.analysis.summary.answers_under_load import answers_under_load
 from enginebench.analysis.summary.stability import changes
 from enginebench.records.findings.kinds import KIND_BY_NAME, Kind, evidence_of_view, findings_of
+from enginebench.records.findings.load_generator import arrivals_missing, process_lost
 from enginebench.records.formatting import counted, format_count, format_seconds, format_share, in_words, join_labels
 from enginebench.records.metrics import CHUNK_RATE, CLIENT_ERROR
+from enginebench.records.request import UNSENT
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, SERVERS
 from enginebench.records.view import Evidence, Finding, StageView, keys_of
@@ -33,7 +35,7 @@ def _imported(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
 
 def _unsent(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """Report requests that the load generator could not send: the server is not judged by them."""
-    details = run.requests.filter(pl.col("outcome") == "unsent")["detail"]
+    details = run.requests.filter(pl.col("outcome") == UNSENT)["detail"]
     if len(details):
         causes = details.drop_nulls().mode().sort()
         cause = f" ({causes[0]})" if len(causes) else ""
@@ -56,19 +58,9 @@ def _process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
             f"{process}{f' with {users} users' if users else ''} wrote its last record "
             f"{format_seconds(trace / SECOND)} after the start and did not shut down: it was killed, or its machine "
             "was lost. Its requests in flight count as cut off, and the window ends there"
-            f"{_missing(arrivals.get(name))}",
+            f"{arrivals_missing(arrivals.get(name))}",
         )
-    for lost in run.meta.lost:
-        if lost.worker not in run.killed:
-            yield Evidence(
-                "warn",
-                f"worker process {lost.worker} ended {format_seconds(lost.t / SECOND)} after the start, before the run "
-                f"did{_missing(lost.arrivals)}",
-            )
-
-
-def _missing(arrivals: int | None) -> str:
-    return f"; {counted(arrivals, 'arrival')} of its share were not sent" if arrivals else ""
+    yield from (process_lost(process) for process in run.meta.lost if process.worker not in run.killed)
 
 
 def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

@@ -54,7 +54,6 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         metrics={**stage.metrics, ICL.name: stage.flows.gaps[window.key.index]},
         quantities=quantities_of(stage),
         gauges=_gauges(run, window),
-        cpu_holder=run.telemetry.cpu_holder(window.start, window.end),
         judgements=judge(scheduled, objectives),
         attained={tier: share for tier, share in attained.items() if share is not None},
         curves=curves(stage.ok),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from enginebench.records.findings import answers, load, load_generator
 from enginebench.records.run import RunMeta
+from enginebench.records.stage import SECOND
 from enginebench.records.view import SEVERITIES, Evidence, Finding, StageView
 
 Check = Callable[[StageView, RunMeta], Iterable[Evidence]]
@@ -244,8 +245,11 @@ def findings_of(evidence: Iterable[tuple[Kind, Evidence]], label: str | None) ->
 
 
 def findings_of_view(view: StageView, run: RunMeta) -> tuple[Finding, ...]:
-    """Return the findings of a view alone, also while its stage goes on."""
-    return findings_of(evidence_of_view(view, run), run.label)
+    """Return the findings of a view alone, also while its stage goes on, with the processes that it has lost."""
+    lost = (process for process in run.lost if not view.complete or process.t < view.end * SECOND)
+    missing = KIND_BY_NAME["load_missing"]
+    losses = ((missing, load_generator.process_lost(process)._replace(stage=view.key)) for process in lost)
+    return findings_of((*evidence_of_view(view, run), *losses), run.label)
 
 
 def documentation() -> str:

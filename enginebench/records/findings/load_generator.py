@@ -12,7 +12,8 @@ from enginebench.records.formatting import (
     format_share,
     significant,
 )
-from enginebench.records.run import RunMeta
+from enginebench.records.run import LostProcess, RunMeta
+from enginebench.records.stage import SECOND
 from enginebench.records.view import Evidence, Severity, StageView
 
 # The allowed lateness is the larger of a duration and a share of the median TTFT.
@@ -64,11 +65,7 @@ def _busy(view: StageView) -> Iterator[Evidence]:
         used = significant(cpu.mean)
         yield Evidence("warn", f"the load generator's busiest process used {used} cores, and can use one")
     if delay is not None and crowded(view):
-        words = f"the load generator had to wait for a CPU {format_share(delay.mean)} of the time"
-        if view.cpu_holder is not None:
-            name, cores = view.cpu_holder
-            words += f"; the busiest other process was `{name}` ({significant(cores)} cores)"
-        yield Evidence("warn", words)
+        yield Evidence("warn", f"the load generator had to wait for a CPU {format_share(delay.mean)} of the time")
 
 
 def crowded(view: StageView) -> bool:
@@ -89,11 +86,7 @@ def timing_error(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def load_missing(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report lost processes while the run goes on, and users that were not running."""
-    if lost := view.count("processes_lost"):
-        arrivals = view.count("arrivals_missing")
-        missing = f"; {counted(arrivals, 'arrival')} that it would have sent are missing" if arrivals else ""
-        yield Evidence("warn", f"{lost} worker process{'' if lost == 1 else 'es'} ended before the run{missing}")
+    """Report users that were not running."""
     running = view.value("users_running")
     warn, invalid = (share * view.load for share in USERS_RUNNING)
     if running is not None and running < warn:
@@ -103,6 +96,17 @@ def load_missing(view: StageView, run: RunMeta) -> Iterator[Evidence]:
             "running",
             OWN_CORE if crowded(view) else "make the warm-up longer than users take to start",
         )
+
+
+def process_lost(process: LostProcess) -> Evidence:
+    """Report a worker process that ended before its run."""
+    after = format_seconds(process.t / SECOND)
+    words = f"worker process {process.worker} ended {after} after the start, before the run did"
+    return Evidence("warn", words + arrivals_missing(process.arrivals))
+
+
+def arrivals_missing(count: int | None) -> str:
+    return f"; {counted(count, 'arrival')} of its share were not sent" if count else ""
 
 
 def _median_ttft(view: StageView) -> float | None:

@@ -128,8 +128,8 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     from enginebench.analysis.data.run_data import NotARun
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.replicas import replicas_of
-    from enginebench.analysis.plan.settings import PlanSettings
     from enginebench.analysis.reports import quick_document
+    from enginebench.analysis.settings import PlanSettings
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.records.load import Users
 

@@ -41,11 +41,6 @@ class Histogram(msgspec.Struct):
         self.failed += other.failed
         self.total += other.total
 
-    def since(self, before: Histogram) -> Histogram:
-        """Return the counts since `before`, an earlier copy of this histogram, without the bounds."""
-        values = {bucket: count - before.values.get(bucket, 0) for bucket, count in self.values.items()}
-        return Histogram({bucket: count for bucket, count in values.items() if count}, {}, self.failed - before.failed)
-
     def distribution(self, edges: Sequence[float], ok: int) -> Distribution:
         """Return the distribution if `ok` requests succeeded; it is empty if none of them has the metric."""
         finite, bounds = self.finite, sum(self.bounds.values())

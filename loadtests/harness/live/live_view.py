@@ -44,7 +44,7 @@ def view_of(
         complete=stage.steady_end is not None,
         outcomes=outcomes,
         failures=failures,
-        counts={"unserved_users": stage.unserved_users, "unanswered": stage.unanswered, **_lost(stage, run)},
+        counts={"unserved_users": stage.unserved_users, "unanswered": stage.unanswered},
         metrics={
             name: counts.histogram(name).distribution(bucketed.edges, counts.outcomes["ok"])
             for name, bucketed in metrics.items()
@@ -77,10 +77,3 @@ def _quantities(counts: Counts, seconds: float, over: bool) -> dict[str, float |
         ATTAINMENT: counts.good / counts.evaluated if counts.evaluated else None,
         FAILURE_SHARE: failed / ended if ended else None,
     }
-
-
-def _lost(stage: Stage, run: RunMeta) -> dict[str, int]:
-    """Count the worker processes that the stage lost, and their arrivals, for a finding."""
-    lost = [process for process in run.lost if stage.end is None or process.t < stage.end]
-    arrivals = sum(process.arrivals for process in lost)
-    return {"processes_lost": len(lost), "arrivals_missing": arrivals} if lost else {}

@@ -15,12 +15,10 @@ from itertools import chain, islice
 import gevent
 from prometheus_client.parser import text_string_to_metric_families
 
-from enginebench.records.findings.load_generator import CROWDED
 from enginebench.records.telemetry import SERVERS, TelemetrySample
 from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.questions import NoAnswer, Questions
 from loadtests.harness.client.server_address import Address
-from loadtests.harness.recording.cpu_holder import CpuTimes
 from loadtests.harness.recording.recorder import Recorder
 
 INTERVAL = 1.0  # seconds between two samples
@@ -126,21 +124,15 @@ class TelemetrySampler:
 
     def _sample_client(self) -> None:
         last_time, last_cpu, last_delay = time.monotonic(), time.process_time(), self._run_delay.read()
-        before: CpuTimes | None = None
         for _ in _every(INTERVAL):
             now, cpu, delay = time.monotonic(), time.process_time(), self._run_delay.read()
             elapsed, makes_load = now - last_time, self._users is not None
             waited = (delay - last_delay) / elapsed if delay is not None and last_delay is not None else None
-            cpu_times = CpuTimes.read() if makes_load and waited is not None and waited > CROWDED else None
-            holder = cpu_times.holder_since(before) if cpu_times is not None and before is not None else None
-            before = cpu_times
             sample = TelemetrySample(
                 t=self._now(),
                 client_cpu=(cpu - last_cpu) / elapsed if makes_load else None,
                 loop_lag=self._worst_lag if makes_load else None,
                 run_delay=waited,
-                cpu_holder=holder[0] if holder is not None else None,
-                cpu_holder_cores=holder[1] if holder is not None else None,
                 users=None if self._users is None else self._users(),
                 lost=self._lost(),
             )

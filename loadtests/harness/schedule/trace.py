@@ -1,13 +1,12 @@
 """A recorded sequence of requests, and the stage in which it is played.
 
-An arrival is a request or a whole session of an agent. The session's first request is sent when it arrives, each other
-one when the requests that it depends on have ended and a recorded pause (of a tool or a person) is over. So sub-agents
-run in parallel as recorded, and a slow server delays the requests that depend on its answers.
+An arrival is a request or a whole session. The session's first request is sent when it arrives, each following one
+when the request before it has ended and a recorded pause (of a tool or a person) is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,27 +24,24 @@ LAST = 1e-6  # seconds between a stage's last arrival and its end
 class TraceRequest:
     """A request as recorded; `row` is its place in the file.
 
-    `blocks` names the blocks of the prompt, each of `block_tokens`: prompts with the same first names in the same
-    `scope` begin with the same text. If the trace has texts, `messages` has the (role, text) of a conversation, whose
-    tokens are not known exactly. `output_tokens` is `None` if the length of the answer is not known.
+    `blocks` names the blocks of the prompt, each of `block_tokens`: prompts with the same first names begin with the
+    same text. If the trace has texts, `messages` has the (role, text) of a conversation, whose tokens are not known
+    exactly. `output_tokens` is `None` if the length of the answer is not known.
 
     `fields` of the body are sent as in the file, also messages that are more than text; only the API `endpoint` accepts
-    them. The request is sent `pause` seconds after the last of the requests `after`, by their index in the arrival, or
-    after the arrival itself.
+    them. `pause` is the seconds from the end of the request before it in its session; `None` for the first.
     """
 
     prompt_tokens: int | None
     output_tokens: int | None
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
-    scope: str = ""
     messages: tuple[tuple[str, str], ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     endpoint: str = "chat"
     row: str = field(default="", compare=False)
     session: str | None = None
-    after: tuple[int, ...] = ()
-    pause: Second = 0.0
+    pause: Second | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class Trace:
 
     @property
     def has_sessions(self) -> bool:
-        """Return whether requests depend on others, so that their times are not known beforehand."""
+        """Return whether requests follow others, so that their times are not known beforehand."""
         return any(len(arrival.requests) > 1 for arrival in self.arrivals)
 
     @property
@@ -81,35 +77,6 @@ class Trace:
     @property
     def requests(self) -> Iterator[TraceRequest]:
         return (request for arrival in self.arrivals for request in arrival.requests)
-
-
-class PlayedSession:
-    """The progress of one arrival, which decides when its requests are due."""
-
-    def __init__(self, requests: Sequence[TraceRequest]) -> None:
-        self._requests = requests
-        self._waiting_for = [len(request.after) for request in requests]
-        self._left = len(requests)
-
-    @property
-    def over(self) -> bool:
-        return self._left == 0
-
-    def begins(self) -> list[tuple[int, Second]]:
-        """Return the index of each request that depends only on the arrival, and its seconds after the arrival."""
-        heads = enumerate(self._requests[1:], 1)
-        return [(index, request.pause) for index, request in heads if not request.after]
-
-    def ended(self, index: int) -> list[tuple[int, Second]]:
-        """Return the index of each request that may be sent now that this one has ended, and its seconds after that."""
-        self._left -= 1
-        due = []
-        for later in range(index + 1, len(self._requests)):
-            if index in self._requests[later].after:
-                self._waiting_for[later] -= 1
-                if not self._waiting_for[later]:
-                    due.append((later, self._requests[later].pause))
-        return due
 
 
 def in_order(arrivals: Iterable[TraceArrival]) -> tuple[TraceArrival, ...]:

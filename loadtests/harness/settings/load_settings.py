@@ -67,8 +67,8 @@ class LoadSettings:
     )
     trace: str = trace_setting(
         "",
-        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, sessions of agents (Weka's, OpenTelemetry's spans), "
-        "or the folder of a run. With --rate only its requests are used, not its times.",
+        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, or the folder of a run. With --rate only its requests "
+        "are used, not its times.",
         metavar="PATH",
         on_page=False,
     )

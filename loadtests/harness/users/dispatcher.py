@@ -28,7 +28,6 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.rates import most_arrivals, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
-from loadtests.harness.schedule.trace import PlayedSession
 from loadtests.harness.users.alarm import Alarm
 from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.senders import SenderPool
@@ -48,14 +47,13 @@ AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A planned request; `t_sched` is absolute. `number` is the arrival's in its stage. If the arrival is a recorded
-    session, `index` is the request's in it, and `session` its progress."""
+    session, `index` is the request's in it."""
 
     t_sched: Nanoseconds
     stage: Stage
     call: Call
     number: int
     index: int = 0
-    session: PlayedSession | None = None
 
 
 class Dispatcher:
@@ -197,42 +195,29 @@ class Dispatcher:
         heappush(self._later, (arrival.t_sched, next(self._put_off), arrival))
         self._set_alarm()
 
-    def _begin(self, arrival: Arrival) -> Arrival:
-        """Return the arrival, with its session if it is the first request of one."""
-        if not self._sessions or arrival.session is not None:
-            return arrival
-        session = PlayedSession(self._sessions[arrival.number % len(self._sessions)].requests)
-        arrival = replace(arrival, session=session)
-        self._open_sessions += 1
-        self._follow_up(arrival, session.begins(), arrival.t_sched)
-        return arrival
-
-    def _ended(self, arrival: Arrival, t_end: Nanoseconds) -> None:
-        """Schedule the requests of the session that waited only for this one."""
-        if arrival.session is not None:
-            self._follow_up(arrival, arrival.session.ended(arrival.index), t_end)
-            self._open_sessions -= arrival.session.over
-
-    def _follow_up(self, arrival: Arrival, following: list[tuple[int, float]], since: Nanoseconds) -> None:
-        if self._closing:
+    def _follow_up(self, arrival: Arrival, t_end: Nanoseconds) -> None:
+        """Schedule the session's next request. It is built now, not when it is due."""
+        if not self._sessions or self._closing:
             return
-        stage = self._generator.stage
-        for index, pause in following:
-            # Built now, not when it is due.
-            call = self._next_request(stage, arrival.number, index)
-            due = since + round(pause * SECOND)
-            self._put(replace(arrival, t_sched=due, stage=stage, call=call, index=index))
+        requests, index = self._sessions[arrival.number % len(self._sessions)].requests, arrival.index + 1
+        if index == len(requests):
+            self._open_sessions -= 1
+            return
+        stage, pause = self._generator.stage, requests[index].pause
+        assert pause is not None
+        call = self._next_request(stage, arrival.number, index)
+        self._put(replace(arrival, t_sched=t_end + round(pause * SECOND), stage=stage, call=call, index=index))
 
     def _send(self, arrival: Arrival) -> None:
-        arrival = self._begin(arrival)
         run, generator, call, record = self._run, self._generator, arrival.call, arrival.call.record
+        self._open_sessions += bool(self._sessions) and arrival.index == 0 and record.attempt == 0
         again = call.again() if record.attempt < run.scenario.retries else None
         generator.request_scheduled(record, arrival.t_sched, arrival.stage, None)
 
         def end(ended: RequestRecord, answer_bytes: int) -> None:
             generator.request_ended(call, answer_bytes)
             if not self._retry(arrival, ended, again):
-                self._ended(arrival, run.start + ended.t_end)
+                self._follow_up(arrival, run.start + ended.t_end)
 
         def send(client: Client) -> None:
             generator.announce(record)

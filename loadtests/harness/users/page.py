@@ -1,6 +1,5 @@
 """The tab `Tokens` of Locust's page, which opens first: the live metrics, SLO verdict and findings of each stage, over
-all workers. Below it, and below Locust's own charts, page.js draws TTFT and output over time; in the start form, it
-shows the planned stages and their time."""
+all workers. In the start form, page.js shows the planned stages and their time."""
 
 from __future__ import annotations
 
@@ -22,7 +21,6 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.live_text import cell, findings_text, phase_of, slo_text
 from loadtests.harness.live.same_origin import SameOrigin
-from loadtests.harness.live.series import EVERY, LiveSeries
 from loadtests.harness.run.duration import duration_of
 from loadtests.harness.run.options import read_options
 from loadtests.harness.scenario import Scenario
@@ -34,7 +32,6 @@ START_LIMIT = 30 * SECOND
 KEY = "tokens"  # of the tab, in the page's address
 SHOWN_BY_LOCUST = {"user_count", "spawn_rate", "run_time", "host", "profile"}
 SCRIPT = "enginebench/page.js"
-SERIES = "enginebench/series"
 PLAN = "enginebench/plan"
 
 
@@ -43,8 +40,6 @@ class ShownRun:
 
     def __init__(self, run: Run, live: LiveRun) -> None:
         self.run, self.live = run, live
-        self.series = LiveSeries(live)
-        self._greenlet = gevent.spawn(self._sample)
 
     def rows(self) -> list[dict[str, str]]:
         """Return a row of `titles` for each stage that has begun, the newest first."""
@@ -62,9 +57,6 @@ class ShownRun:
             rows.append(dict.fromkeys(titles(), "") | row)
         return rows
 
-    def close(self) -> None:
-        gevent.kill(self._greenlet)
-
     def _slo(self, stage: Stage, view: StageView | None) -> str:
         """Return the verdict, or what the stage is doing until there is one; empty without an SLO."""
         if not self.live.metrics.objectives.for_all:
@@ -72,11 +64,6 @@ class ShownRun:
         if stage.end is None:
             return "counting"
         return slo_text(view) if view is not None and view.judgements else "judging"
-
-    def _sample(self) -> None:
-        while not self.run.over:
-            self.series.sample((monotonic_ns() - self.run.start) / SECOND)
-            gevent.sleep(EVERY)
 
 
 _shown: ShownRun | None = None
@@ -144,10 +131,6 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     def script() -> Response:
         return Response(Path(__file__).with_name("page.js").read_text(encoding="utf-8"), mimetype="text/javascript")
 
-    def series() -> Response:
-        document = _shown.series.document() if _shown is not None else {"points": []}
-        return Response(json.dumps(document), mimetype="application/json")
-
     def plan() -> Response:
         """Describe the stages and their time with what the start form shows, or say what is wrong with it."""
         values = {name: text for name, text in request.args.items() if name in shown}
@@ -157,7 +140,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         except UserMistake as mistake:
             return Response(str(mistake), mimetype="text/plain")
 
-    for path, view in ((SCRIPT, script), (SERIES, series), (PLAN, plan)):
+    for path, view in ((SCRIPT, script), (PLAN, plan)):
         rule = f"{page.app.blueprints['locust'].url_prefix or ''}/{path}"
         page.app.add_url_rule(rule, path, page.auth_required_if_enabled(view))  # type: ignore[no-untyped-call]
 
@@ -178,15 +161,7 @@ def _show(environment: Environment, **_: Any) -> None:
     run = current_run()
     if environment.web_ui is None or run is None or run.planner is None:
         return
-    if _shown is not None:
-        _shown.close()
     _shown = ShownRun(run, run.planner.live)
-
-
-@events.quit.add_listener
-def _close(**_: Any) -> None:
-    if _shown is not None:
-        _shown.close()
 
 
 def titles() -> dict[str, str]:

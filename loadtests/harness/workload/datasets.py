@@ -1,7 +1,7 @@
 """Datasets: the requests of a file without their times.
 
-A dataset is any file or folder that `--trace` reads, too (`trace_files.py`), except sessions whose rows name delays.
-Every client process reads it from the same path.
+A dataset is anything that `--trace` reads, too (`trace_files.py`), except sessions whose rows name delays. Every
+client process reads it from the same path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMEMBERED = 100_000  # rows that were taken: no process builds more requests ah
 def dataset(path: str) -> Trace:
     """Raises `UserMistake`."""
     trace = read_trace(path)
-    follows = next((request.row for request in trace.requests if request.row and request.after), None)
+    follows = next((request.row for request in trace.requests if request.pause is not None), None)
     if follows is not None:
         raise UserMistake(
             f"{follows} of {path} follows another after a delay, which a dataset does not keep: replay it with --trace."

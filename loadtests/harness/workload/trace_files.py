@@ -1,9 +1,8 @@
-"""Files of recorded requests: published traces, datasets, agents, and runs. The rows of a file show its format.
+"""Files of recorded requests: published traces, datasets, and runs. The rows of a file show its format.
 
 mooncake, azure, burstgpt   tables (`trace_tables.py`)
 requests, sharegpt, batch   rows with texts (`trace_requests.py`)
 lines                       a file called *.txt, with a prompt in each line
-weka, otel                  sessions of agents (`trace_agents.py`)
 run                         the folder of a run: its requests again, when they were due
 
 Text may be compressed with gzip. Readers leave out requests that failed and conversations without an answer, and yield
@@ -24,7 +23,6 @@ from enginebench.records.files import read_requests
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, in_order
 from loadtests.harness.workload.rows import Rows, lines, rows
-from loadtests.harness.workload.trace_agents import agent_format, read_otel, read_weka
 from loadtests.harness.workload.trace_requests import (
     REQUEST_COLUMNS,
     read_batch,
@@ -32,7 +30,7 @@ from loadtests.harness.workload.trace_requests import (
     read_request,
     unsent_columns,
 )
-from loadtests.harness.workload.trace_tables import FORMATS, PREVIOUS, format_of
+from loadtests.harness.workload.trace_tables import FORMATS, format_of
 
 Arrivals = Iterator[TraceArrival | None]
 
@@ -41,7 +39,6 @@ BY_ROW: dict[str, Callable[[Any, str], Arrivals]] = {
     "sharegpt": read_conversation,
     "batch": read_batch,
     "lines": read_request,
-    "weka": read_weka,
 }
 FORMAT_ROWS = 100  # first rows, of which one must show the format
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
@@ -73,7 +70,7 @@ def _begun(path: Path) -> tuple[str, Any, Rows]:
     if list(path.glob("requests*.jsonl")):
         return "run", None, iter(())
     is_text = path.name.removesuffix(".gz").endswith(".txt")
-    numbered = lines(path) if is_text else _documents(path) if path.is_dir() else rows(path)
+    numbered = lines(path) if is_text else rows(path)
     first = list(islice(numbered, FORMAT_ROWS))
     if not first:
         raise UserMistake(f"{path} is empty, or has nothing but a header.")
@@ -82,9 +79,6 @@ def _begun(path: Path) -> tuple[str, Any, Rows]:
 
 def _arrivals(path: str, form: str, first: Any, numbered: Rows) -> Arrivals:
     """Raises `OSError` and `UserMistake`."""
-    if form == "otel":
-        yield from _of_spans(numbered, path)
-        return
     read = BY_ROW[form] if form in BY_ROW else FORMATS[form].fitting(first).read
     for place, row in numbered:
         try:
@@ -92,25 +86,7 @@ def _arrivals(path: str, form: str, first: Any, numbered: Rows) -> Arrivals:
         except UserMistake as error:
             raise UserMistake(f"{place} of {path}: {error}.") from None
         except UNREADABLE as error:
-            raise _not_in_format(f"{place} of {path}", form, error) from None
-
-
-def _of_spans(numbered: Rows, path: str) -> Arrivals:
-    try:
-        yield from read_otel(document for _, document in numbered)
-    except (UserMistake, UnicodeDecodeError):
-        raise
-    except UNREADABLE as error:
-        raise _not_in_format(path, "otel", error) from None
-
-
-def _not_in_format(what: str, form: str, error: Exception) -> UserMistake:
-    return UserMistake(f"{what} is not in the format {form} ({error!r}).")
-
-
-def _documents(folder: Path) -> Rows:
-    for file in sorted([*folder.glob("*.json*"), *folder.glob("*.parquet")]):
-        yield from ((f"{place} of {file.name}", row) for place, row in rows(file))
+            raise UserMistake(f"{place} of {path} is not in the format {form} ({error!r}).") from None
 
 
 def _guessed(path: Path, first: Sequence[tuple[str, Any]]) -> str:
@@ -138,12 +114,12 @@ def _format_of(row: Any) -> str | None:
     named = row.keys() & REQUEST_COLUMNS
     texts = any(not str(row[name]).isdecimal() for name in named - {"prompt_tokens"})  # not a log's count of tokens
     lengths = "requests" if "prompt_tokens" in named else None
-    return "requests" if texts else format_of(row) or agent_format(row) or lengths
+    return "requests" if texts else format_of(row) or lengths
 
 
 def _in_sessions(arrivals: list[TraceArrival], path: str) -> Iterable[TraceArrival]:
     """Join the rows of each session that has delays; the session arrives with its first row."""
-    delayed = {request.session for arrival in arrivals for request in arrival.requests if request.after == (PREVIOUS,)}
+    delayed = {request.session for arrival in arrivals for request in arrival.requests if request.pause is not None}
     if not delayed:
         return arrivals
     joined: dict[object, TraceArrival] = {}
@@ -155,12 +131,11 @@ def _in_sessions(arrivals: list[TraceArrival], path: str) -> Iterable[TraceArriv
         elif begun is None:
             if request.pause:
                 raise UserMistake(f"{request.row} of {path}: it has a delay and is the first of its session.")
-            joined[request.session] = replace(arrival, requests=(replace(request, after=()),))
-        elif not request.after:
+            joined[request.session] = replace(arrival, requests=(replace(request, pause=None),))
+        elif request.pause is None:
             raise UserMistake(f"{request.row} of {path}: it has no delay, and others of its session have one.")
         else:
-            follows = replace(request, after=(len(begun.requests) - 1,))
-            joined[request.session] = replace(begun, requests=(*begun.requests, follows))
+            joined[request.session] = replace(begun, requests=(*begun.requests, request))
     return joined.values()
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
-from loadtests.harness.workload.trace_agents import CHARACTERS_A_TOKEN
 from loadtests.harness.workload.trace_tables import Row, following, number_of, seconds_of
 
 ABOUT = ("input", "context")  # text that an instruction or a question refers to: Alpaca, Dolly
@@ -26,6 +25,7 @@ SENT = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_ca
 REQUEST_COLUMNS = {*TEXTS, "messages", "prompt_tokens"}
 
 CONVERSATIONS = ("conversations", "conversation")
+CHARACTERS_A_TOKEN = 4  # of answers that were recorded as text
 ROLES = ("system", "user", "assistant")
 SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model"), "assistant")}
 
@@ -47,7 +47,7 @@ def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
         )
     fields |= {name: row[name] for name in SENT if row.get(name) not in (None, "", [])}
     session = following(row, "session_id", "delay")
-    timestamp = None if "after" in session else row.get("timestamp")
+    timestamp = None if "pause" in session else row.get("timestamp")
     request = TraceRequest(prompt_tokens, _limit(row), messages=texts, fields=fields, row=place, **session)
     yield TraceArrival(None if timestamp in (None, "") else seconds_of(timestamp, 1e-3), (_sendable(request),))
 

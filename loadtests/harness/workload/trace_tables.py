@@ -15,7 +15,6 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
 
 Row = Mapping[str, Any]
-PREVIOUS = -1  # the row before, in `after`, until the session is put together
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Columns:
         if not isinstance(row, Mapping):
             raise UserMistake("it is not a JSON object")
         session = following(row, self.session, self.delay)
-        time = "" if "after" in session and self.time not in row else self.time
+        time = "" if "pause" in session and self.time not in row else self.time
         if missing := [name for name in (self.prompt, self.output, time) if name and name not in row]:
             raise UserMistake(f"it has no {missing[0]}, only {', '.join(row)}")
         prompt, output = (_whole(row[name] or 0) for name in (self.prompt, self.output))
@@ -85,14 +84,14 @@ def format_of(first: Row) -> str | None:
 
 
 def following(row: Row, session: str, delay: str) -> dict[str, Any]:
-    """Return the fields `session`, and if the row has a delay, `after` and `pause`. Raises `UserMistake`."""
+    """Return the fields `session`, and if the row has a delay, `pause`. Raises `UserMistake`."""
     name, pause = row.get(session) if session else None, row.get(delay) if delay else None
     fields: dict[str, Any] = {"session": None if name in (None, "") else str(name)}
     if pause in (None, "") or (fields["session"] is None and number_of(pause) == 0):
         return fields
     if fields["session"] is None or number_of(pause) < 0:
         raise UserMistake(f"its `{delay}` of {pause} needs a `{session}`, and to be 0 or more")
-    return fields | {"after": (PREVIOUS,), "pause": number_of(pause) / 1000}
+    return fields | {"pause": number_of(pause) / 1000}
 
 
 def number_of(value: Any) -> float:

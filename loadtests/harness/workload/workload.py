@@ -95,7 +95,7 @@ class Workload:
             return self.source.token_ids(request.prompt_tokens, rng)
         if not request.blocks:
             return self.source.prompt(request.prompt_tokens, rng)
-        blocks = [f"{self.set_name}/{request.scope}/{name}" for name in request.blocks]
+        blocks = [f"{self.set_name}/{name}" for name in request.blocks]
         return self.source.of_blocks(request.prompt_tokens, blocks, request.block_tokens, rng)
 
     def arrival_request(self, trace: Trace, stage: int, number: int, index: int) -> Call:

@@ -15,7 +15,7 @@ from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.document import Document, SliderEngine, Sliders
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.plan.report import plan_document
-from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.write.html import page
 from enginebench.analysis.write.sentence import sentence

@@ -19,7 +19,7 @@ from enginebench.analysis.plan.replicas import (
     separated,
     token_cost,
 )
-from enginebench.analysis.plan.settings import PlanSettings, parse_peak, parse_prices
+from enginebench.analysis.settings import PlanSettings, parse_peak, parse_prices
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.load import Load, Rate, Users

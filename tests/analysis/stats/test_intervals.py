@@ -16,11 +16,11 @@ from enginebench.analysis.stats.intervals import (
     bin_by_user,
     bin_events,
     min_requests,
+    min_samples,
     percentile_intervals,
     rate_interval,
     share_interval,
 )
-from enginebench.analysis.stats.quantiles import min_samples
 from enginebench.records.rules import answer_of, percentile
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.draws import percentile_interval, queueing, width

@@ -195,25 +195,18 @@ def test_every_request_that_was_sent_is_accounted_for_after_a_kill(tmp_path: Pat
 
 
 def crowded(waited: float = 0.99, lag: float = 0.03) -> list[TelemetrySample]:
-    """The load generator had no core; another process used two of them, and a third little."""
-    holders = [("VLLM::EngineCor", 1.9), ("VLLM::EngineCor", 1.7), ("sshd", 0.2)]
-    return [
-        msgspec.structs.replace(
-            one, run_delay=waited, cpu_holder=holders[at % 3][0], cpu_holder_cores=holders[at % 3][1]
-        )
-        for at, one in enumerate(samples(lag=lag))
-    ]
+    """The load generator had no core."""
+    return [msgspec.structs.replace(sample, run_delay=waited) for sample in samples(lag=lag)]
 
 
-def test_a_busy_machine_is_named_with_who_holds_it_and_what_helps(tmp_path: Path) -> None:
+def test_a_busy_machine_is_named_with_what_helps(tmp_path: Path) -> None:
     late = [msgspec.structs.replace(one, t_sched=one.t_sched - 40 * MS) for one in every_100_ms()]
     found = {f.kind: f for f in findings(tmp_path, late, samples=crowded())}
     assert set(found) == {"load_generator_late", "timing_error"}
     assert found["load_generator_late"].severity == "invalid"
     assert found["load_generator_late"].evidence == (
         "requests were sent 40.0 ms late at p99; median TTFT was 53.0 ms; the load generator's event loop was up to "
-        "30.0 ms late to send or read; the load generator had to wait for a CPU 99 % of the time; "
-        "the busiest other process was `VLLM::EngineCor` (1.80 cores)"
+        "30.0 ms late to send or read; the load generator had to wait for a CPU 99 % of the time"
     )
     assert "a core of its own" in found["load_generator_late"].remedy
 

@@ -104,5 +104,5 @@ python_info{version="3"} 1.0
     (line,) = (tmp_path / "telemetry.jsonl").read_text().splitlines()
     assert json.loads(line) == {
         "t": 5, "client_cpu": 0.5, "server": {"a": 1.0}, "loop_lag": None, "run_delay": None, "users": None,
-        "cpu_holder": None, "cpu_holder_cores": None, "last": False, "lost": 0,
+        "last": False, "lost": 0,
     }  # fmt: skip

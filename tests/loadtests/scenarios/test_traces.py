@@ -23,7 +23,6 @@ from loadtests.harness.schedule.trace import trace_stage
 from loadtests.harness.workload.prompt_source import assumed
 from loadtests.harness.workload.trace_files import read_trace
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
-from tests.support.loadtests.agent_traces import weka
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served
@@ -297,35 +296,34 @@ def test_conversations_without_times_arrive_at_a_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("processes", "sessions"), [(1, 1), (2, 2)])
-def test_an_agents_calls_follow_its_answers_and_pauses_with_sub_agents_in_parallel(
+def test_a_request_of_a_session_follows_the_answer_before_it_and_a_pause(
     tmp_path: Path, processes: int, sessions: int
 ) -> None:
-    """Two sessions come at a rate of two a second, and so again and again; one alone is played once, to its end."""
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(json.dumps(weka(f"s{number}")) + "\n" for number in range(sessions)))
+    """Two sessions arrive at a rate of two a second, again and again; a single session is played once, to its end."""
+    path, blocks = tmp_path / "sessions.jsonl", list(range(3))
+    rows = [
+        {"session_id": f"s{session}", "input_length": 512 * turn, "output_length": 7, "hash_ids": blocks[:turn]}
+        | ({} if turn == 1 else {"delay": 500 * turn})
+        for session in range(sessions)
+        for turn in (1, 2, 3)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ["--trace", str(path)]
     options += ["--rate", "2", "--stage-seconds", "4", "--arrivals", "constant"] if sessions > 1 else []
     with ScriptedServer(Script(ttft=0.2)) as server:
         locust = finished(start(server, tmp_path, *options, processes=processes, scenario=REPLAY))
         bodies = [body["messages"][0]["content"] for body in server.bodies]
-    (recorded, *_) = read_trace(str(path)).arrivals
-    records = [one for one in locust.records if one.session == "s0"]
-    by_turn: dict[int, list[RequestRecord]] = defaultdict(list)
-    for sent in sorted(records, key=lambda one: one.t_sched):
-        assert sent.turn is not None
-        by_turn[sent.turn].append(sent)
-    assert set(by_turn) == set(range(6)), "all that was recorded"
-    for turn, request in enumerate(recorded.requests):
-        if request.after:
-            ended = max(by_turn[index][0].t_end for index in request.after)
-            assert by_turn[turn][0].t_sched == ended + round(request.pause * SECOND)
-    firsts = [by_turn[turn][0].t_sched for turn in (1, 2, 3)]
-    assert max(firsts) == min(firsts), "three sub-agents at once"
-    assert {one.planned_output_tokens for one in records} == {7}
+    by_turn: dict[int | None, list[RequestRecord]] = defaultdict(list)
+    for sent in sorted(locust.records, key=lambda sent: sent.t_sched):
+        if sent.session == "s0":
+            by_turn[sent.turn].append(sent)
+    first, second, third = (by_turn[turn][0] for turn in range(3))
+    assert second.t_sched == first.t_end + SECOND
+    assert third.t_sched == second.t_end + round(1.5 * SECOND)
+    assert {sent.planned_output_tokens for sent in locust.records} == {7}
     if sessions == 1:
         (stage,) = locust.meta.stages
-        assert len(records) == 6
+        assert len(locust.records) == 3
         assert stage.steady_start == stage.start
-        assert stage.steady_end == by_turn[5][0].t_sched + 1
-        shared = Counter(text[:150] for text in bodies)
-        assert sorted(shared.values()) == [1, 2, 3], "blocks that they have in common"
+        assert stage.steady_end == third.t_sched + 1
+        assert len({text[:150] for text in bodies}) == 1, "blocks that they have in common"

@@ -26,7 +26,6 @@ ROUTES = [
         for path in (
             "/assets/nothing.js",
             "/enginebench/page.js",
-            "/enginebench/series",
             "/enginebench/plan",
             "/nowhere",
         )

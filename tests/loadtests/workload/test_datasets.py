@@ -19,7 +19,6 @@ from loadtests.harness.workload.workload import Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
 from tests.support.analysis.synthetic import record as synthetic
-from tests.support.loadtests.agent_traces import weka
 from tests.support.loadtests.locust_process import ROOT
 from tests.support.records import record
 
@@ -141,13 +140,11 @@ def test_rows_of_lengths_are_words_of_those_lengths(tmp_path: Path) -> None:
 
 
 def test_what_a_trace_has_is_a_dataset_too(tmp_path: Path) -> None:
-    """ShareGPT's conversations, the folder of a run, an agent's calls: without their times."""
+    """ShareGPT's conversations, the folder of a run: without their times."""
     texts, *_ = dataset(str(TRACES / "sharegpt.json"))
     assert texts.messages == (("user", "What is a queue?"),)
     run = write_run(tmp_path / "run", meta_of(stages_of((2,), 3.0)), [synthetic(0, 0, prompt_tokens=30)], [])
     assert [row.prompt_tokens for row in dataset(str(run))] == [30]
-    (tmp_path / "agent.json").write_text(json.dumps(weka("s0")))
-    assert len(dataset(str(tmp_path / "agent.json"))) == 6
 
 
 def test_a_file_that_is_not_there_gets_a_sentence() -> None:

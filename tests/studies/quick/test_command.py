@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.plan.replicas import replicas_of
-from enginebench.analysis.plan.settings import PlanSettings
+from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.cli import app
