@@ -57,7 +57,7 @@ class SpanSender:
             [sys.executable, "-m", "loadtests.harness.recording.otel_export", str(folder), run, str(start_wall)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,  # Ctrl-C in the terminal ends the run, whose last spans are still sent
         )
@@ -65,13 +65,19 @@ class SpanSender:
     def finish(self) -> None:
         """Wait until the spans of all records have been sent, and log how many."""
         try:
-            output, _ = self._process.communicate(timeout=FLUSH_LIMIT)
-            result = json.loads(output)
-        except (subprocess.TimeoutExpired, ValueError):
+            output, errors = self._process.communicate(timeout=FLUSH_LIMIT)
+        except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.communicate()
             logger.error("The spans of the run were not all sent within %g s.", FLUSH_LIMIT)
             return
+        if self._process.returncode:
+            logger.error(
+                "The spans of the run were not all sent (%s).", (errors.strip() or "no reason").splitlines()[-1]
+            )
+            return
+        result = json.loads(output)
         if result["lost"]:
             logger.error("%d of %d spans were not sent (%s).", result["lost"], result["spans"], result["why"])
         else:
-            logger.info("%d spans were sent by OpenTelemetry.", result["spans"])
+            logger.info("%d spans were sent to OpenTelemetry: %.1f s of CPU time.", result["spans"], result["cpu"])

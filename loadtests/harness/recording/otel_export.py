@@ -14,6 +14,7 @@ import logging
 import os
 import select
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,9 +94,11 @@ class RequestSpans:
 
     def __init__(self, meta: RunMeta, run: str, start_wall: int, batches: Batches) -> None:
         endpoint, url = str(meta.workload.get("endpoint", "chat")), urlsplit(meta.url)
+        operation = "text_completion" if endpoint == "completions" else "chat"
+        self._name = f"{operation} {meta.model}"
         self._run, self._start_wall, self._ids = run, start_wall, RecordedIds()
         self._common: Attributes = {
-            "gen_ai.operation.name": "text_completion" if endpoint == "completions" else "chat",
+            "gen_ai.operation.name": operation,
             "gen_ai.provider.name": PROVIDERS.get(endpoint, "openai"),
             "gen_ai.request.model": meta.model,
             "server.address": url.hostname or "",
@@ -121,9 +124,8 @@ class RequestSpans:
         began = record.t_sched if record.t_send is None else record.t_send
         failed = {"error.type": record.outcome} if is_failure(record.outcome) else {}
         self._ids.trace_id, self._ids.span_id = trace_ids(self._run, record.request_id)
-        name = f"{self._common['gen_ai.operation.name']} {self._common['gen_ai.request.model']}"
         span = self._tracer.start_span(
-            name,
+            self._name,
             kind=SpanKind.CLIENT,
             attributes=self._common | failed | _attributes(record),
             start_time=self._start_wall + began,
@@ -197,7 +199,7 @@ def main(folder: Path, run: str, start_wall: int) -> None:
                         spans.add(record)
                     batches.send()
     spans.metrics.shutdown()
-    print(json.dumps({"spans": batches.spans, "lost": batches.lost, "why": reason.text}))
+    print(json.dumps({"spans": batches.spans, "lost": batches.lost, "why": reason.text, "cpu": time.process_time()}))
 
 
 if __name__ == "__main__":

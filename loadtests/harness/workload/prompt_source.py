@@ -8,7 +8,7 @@ tokens of the pieces are counted once, before the run (`measuring.py`), and adde
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -101,13 +101,13 @@ class Passages(Pieces):
     def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
         """Return some random words, so that no two prompts begin alike, and then a passage from a random place.
 
-        At least one token is left, for a word: a tokenizer may join the passage's last punctuation with what follows.
+        Tokens are left for a last word: a tokenizer may join the passage's last punctuation with what follows.
         """
         opening = rng.choices(self._by_cost[self.cheapest], k=min(MIN_WORDS, tokens // self.cheapest))
         left = tokens - len(opening) * self.cheapest
         first = rng.randrange(len(self._text) // 2)
         before = self._ends[first - 1] if first else 0
-        last = bisect_left(self._ends, before + left, first)
+        last = bisect_right(self._ends, before + left - self.cheapest, first)
         if last > first:
             left -= self._ends[last - 1] - before
         rest, left = super().drawn(left, rng)  # words, if the prompt is longer than the text
