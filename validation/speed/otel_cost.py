@@ -50,7 +50,7 @@ class Collector(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """With `--otel` minus without: the mean over pairs, and its 95 % confidence interval."""
+    """The mean without `--otel`, and the mean change with it, with its 95 % confidence interval."""
 
     without: float
     mean: float

@@ -47,7 +47,7 @@ def check_installed() -> None:
 
 
 class SpanSender:
-    """The process that follows the records in `folder`; it ends by itself if this process is killed.
+    """The process that follows the records in `folder`; it also ends if this process is killed.
 
     `start_wall` is the run's start on the wall clock, in nanoseconds.
     """

@@ -60,7 +60,7 @@ class RequestSettings(Sampling):
         "",
         "JSONL, JSON, CSV or Parquet file of requests: prompt, messages or prompt_tokens, and optionally "
         "output_tokens; or what --trace reads, such as ShareGPT's conversations or the folder of a run, without its "
-        "times; or a dataset of Hugging Face, hf:OWNER/NAME[:CONFIG[:SPLIT]].",
+        "times. hf:OWNER/NAME[:CONFIG[:SPLIT]] is a dataset of Hugging Face.",
         metavar="PATH|hf:NAME",
         read=dataset_path,
         on_page=False,

@@ -99,7 +99,7 @@ class Passages(Pieces):
         self._ends = list(accumulate(cost for _, cost in chain(text, text)))
 
     def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
-        """Return some random words, so that no two prompts begin alike, and then a passage from a random place.
+        """Return some random words, so that all prompts begin differently, and then a passage from a random place.
 
         Tokens are left for a last word: a tokenizer may join the passage's last punctuation with what follows.
         """
