@@ -195,14 +195,15 @@ def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
                 yield decode_document(line, kind, path)
 
 
-def blocks_of(path: Path) -> Iterator[bytes]:
-    """Whole lines, some megabytes at a time, so that memory is bounded; none of what is no file.
+def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
+    """Whole lines from byte `start` on, some megabytes at a time, so that memory is bounded; none of what is no file.
 
     What follows the last newline is still being written, or never will be: its writer was killed.
     """
     if path.exists() and not path.is_file():
         return
     with path.open("rb") as file:
+        file.seek(start)
         while block := file.read(BLOCK_BYTES):
             block += file.readline(MAX_BYTES)
             whole = block[: block.rfind(b"\n") + 1]

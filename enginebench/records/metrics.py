@@ -298,6 +298,22 @@ QUANTITIES: tuple[Quantity, ...] = (
     _mean("output_tokens", "answer", "tokens", OUTPUT, "length of the answers"),
     _mean("planned_tokens", "planned", "tokens", When(Known(OUTPUT), PLANNED), "length that was asked for"),
     _mean("reasoning_tokens", "reasoning", "tokens", Field("reasoning_tokens"), "of the answer"),
+    Quantity(
+        "acceptance_length",
+        "accepted",
+        "tokens",
+        "1 + accepted ÷ drafts",
+        "tokens per step of speculative decoding, by the server's own count",
+        "higher",
+    ),
+    Quantity(
+        "acceptance_rate",
+        "acceptance",
+        "share",
+        "accepted ÷ drafted",
+        "of the drafted tokens, by the server's own count",
+        "higher",
+    ),
     Quantity("tokens_per_chunk", "per chunk", "tokens", "tokens ÷ chunks", "of streamed answers"),
     _mean("ttft_client", "TTFT: client", "s", When(KNOWN, Between(T_SCHED, T_SEND)), "until the request was sent"),
     _mean("ttft_queue", "TTFT: queue", "s", When(KNOWN, Field("server_queue")), "waiting for admission"),
@@ -336,6 +352,7 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
 )
 CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
 PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
+ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
 CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""

@@ -54,7 +54,7 @@ class Source:
     of series with several labels, such as several GPUs."""
 
     title: str
-    unit: Literal["requests", "tokens", "share", "B", "W", "J", "°C", "Hz", "GPUs"]
+    unit: Literal["requests", "tokens", "drafts", "share", "B", "W", "J", "°C", "Hz", "GPUs"]
     combine: Literal["sum", "mean", "max", "count"]
     names: tuple[str | Published, ...]
 
@@ -216,5 +216,32 @@ COUNTERS: Mapping[str, Source] = {
         ("enginebench_gpu_energy_joules_total", Published("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e-3)),
     ),
 }
+SPECULATION: Mapping[str, Source] = {
+    "drafts": Source("drafts", "drafts", "sum", ("vllm:spec_decode_num_drafts_total",)),
+    "drafted_tokens": Source(
+        "tokens drafted",
+        "tokens",
+        "sum",
+        (
+            "vllm:spec_decode_num_draft_tokens_total",
+            *("trtllm_spec_decode_num_draft_tokens_total", "trtllm_spec_decode_drafted_tokens_total"),
+        ),
+    ),
+    "accepted_tokens": Source(
+        "drafted tokens accepted",
+        "tokens",
+        "sum",
+        (
+            "vllm:spec_decode_num_accepted_tokens_total",
+            *("trtllm_spec_decode_num_accepted_tokens_total", "trtllm_spec_decode_accepted_tokens_total"),
+        ),
+    ),
+    "acceptance_length": Source(
+        "acceptance length", "tokens", "mean", ("sglang:spec_accept_length", "trtllm_spec_decode_acceptance_length")
+    ),
+    "acceptance_rate": Source("acceptance rate", "share", "mean", ("sglang:spec_accept_rate",)),
+}
+"""Counters of speculative decoding, and what servers publish in place of them, which is 0 while they draft nothing. No
+server lacks them that does not speculate."""
 LOAD_GENERATOR_GAUGES = ("client_cpu", "loop_lag", "run_delay")
 """Fields of `TelemetrySample`: of a stage, those of the process of the load generator with the largest mean."""

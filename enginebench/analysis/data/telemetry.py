@@ -19,13 +19,13 @@ from enginebench.analysis.arrays import Floats, Integers
 from enginebench.records import files
 from enginebench.records.plain_text import plain
 from enginebench.records.stage import SECOND
-from enginebench.records.telemetry import COUNTERS, GAUGES, Published, Source, TelemetrySample, server_of
+from enginebench.records.telemetry import COUNTERS, GAUGES, SPECULATION, Published, Source, TelemetrySample, server_of
 from enginebench.records.view import Level
 
 NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
 PLANNER = ""  # name of the process that plans the run; of a run with one process, that process
 OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # what a process of the load generator says of itself
-SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS}
+SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS, **SPECULATION}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
 Series = tuple[Integers, Floats]
 NOTHING: Series = (np.zeros(0, np.int64), np.zeros(0))
@@ -46,7 +46,7 @@ class Increase:
 class ProcessSamples:
     """Samples of one process of the load generator: instants, in time order, and values by quantity."""
 
-    series: Mapping[str, Series]  # those of `OWN`, of `GAUGES` and of `COUNTERS` that it saw
+    series: Mapping[str, Series]  # those of `OWN` and of `SOURCES` that it saw
     last: int  # instant of its last sample
     ended: bool  # in order
     lost: int  # records that it could not write
@@ -102,7 +102,7 @@ class TelemetrySeries:
         return float(np.minimum(there, planned).mean())
 
     def series(self, quantity: str, start: int = ALWAYS[0], end: int = ALWAYS[1]) -> Series:
-        """When a quantity of `GAUGES` or `COUNTERS` was sampled in [start, end), and its values in the unit declared
+        """When a quantity of `SOURCES` was sampled in [start, end), and its values in the unit declared
         there. From the first process that sampled the server; empty where none did."""
         sampled = (process.within(quantity, start, end) for process in self.processes.values())
         return next((series for series in sampled if len(series[0])), NOTHING)

@@ -24,6 +24,8 @@ from enginebench.records.findings.load import LITTLE_WINDOWS
 from enginebench.records.formula import Between, Field, Formula, Positive
 from enginebench.records.load import Users
 from enginebench.records.metrics import (
+    ACCEPTANCE_LENGTH,
+    ACCEPTANCE_RATE,
     ACHIEVED_RATE,
     ATTAINMENT,
     CHUNK_RATE,
@@ -206,6 +208,31 @@ def _tokens_per_chunk(stage: StageData) -> float | None:
     return int((streamed[OUTPUT_TOKENS] - streamed["unseen_tokens"]).sum()) / chunks if chunks else None
 
 
+def _acceptance_length(stage: StageData) -> float | None:
+    """A step of speculative decoding gives the accepted tokens of its draft and one of the model's own."""
+    ratio = _increases(stage, "accepted_tokens", "drafts")
+    return _published(stage, ACCEPTANCE_LENGTH) if ratio is None else 1 + ratio
+
+
+def _acceptance_rate(stage: StageData) -> float | None:
+    ratio = _increases(stage, "accepted_tokens", "drafted_tokens")
+    return _published(stage, ACCEPTANCE_RATE) if ratio is None else ratio
+
+
+def _increases(stage: StageData, counter: str, by: str) -> float | None:
+    """Divide the increases of two of the server's counters in the window."""
+    telemetry, window = stage.run.telemetry, stage.window
+    part, whole = (telemetry.increase(name, window.start, window.end) for name in (counter, by))
+    return part.amount / whole.amount if part is not None and whole is not None and whole.amount else None
+
+
+def _published(stage: StageData, quantity: str) -> float | None:
+    """Average what the server published while it drafted."""
+    _, values = stage.run.telemetry.series(quantity, stage.window.start, stage.window.end)
+    drafting = values[values > 0]
+    return float(drafting.mean()) if len(drafting) else None
+
+
 def _energy_per_token(stage: StageData) -> float | None:
     energy = stage.window.energy
     tokens = 0.0 if energy is None else stage.flows.tokens_of(energy)
@@ -238,6 +265,8 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     LITTLES_LAW: _littles_law,
     DISPERSION: _dispersion,
     USERS_RUNNING: _users_running,
+    ACCEPTANCE_LENGTH: _acceptance_length,
+    ACCEPTANCE_RATE: _acceptance_rate,
     TOKENS_PER_CHUNK: _tokens_per_chunk,
     **{name: _mean(mean) for name, mean in MEANS.items()},
     ENERGY: _energy_per_token,

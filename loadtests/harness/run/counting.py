@@ -11,30 +11,45 @@ from loadtests.harness.client.dialects.endpoints import Endpoint
 from loadtests.harness.run.target import Target
 from loadtests.harness.workload.measuring import measured
 from loadtests.harness.workload.prompt_source import PromptSource, assumed, with_template
-from loadtests.harness.workload.prompt_words import START, WORDS, Kind
+from loadtests.harness.workload.prompt_text import pieces_of
+from loadtests.harness.workload.prompt_words import START, Kind
 
 
 def prompt_source_for(
-    target: Target, model: str, endpoint: Endpoint, kind: Kind, file: Path | None, tried: Callable[[str], int | None]
+    target: Target,
+    model: str,
+    endpoint: Endpoint,
+    kind: Kind,
+    file: Path | None,
+    tried: Callable[[str], int | None],
+    text: str = "",
 ) -> PromptSource:
-    """Return the source of prompts. `tried` sends a prompt and returns its tokens from the server's `usage`, if any.
+    """Return the source of prompts, which are cut from the file `text` if it is named. `tried` sends a prompt and
+    returns its tokens from the server's `usage`, if any.
 
-    Raises `UserMistake` for token ids if none can be obtained, and for an invalid tokenizer.
+    Raises `UserMistake` for token ids or a text if tokens cannot be counted, and for an invalid tokenizer or text.
     """
     if kind == "ids" and endpoint != "completions":
         raise UserMistake("token ids as prompts need --endpoint completions.")
     chat = endpoint != "completions"
+    pieces = pieces_of(text) if text else ()
     if file is not None:
         tokenizer = _load(file)
-        ids = sorted({token for word in WORDS for token in tokenizer.encode(word, add_special_tokens=False).ids})
-        source = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=not chat).ids), kind, ids)
+
+        def encode(text: str, special: bool = False) -> Sequence[int]:
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=special).ids
+            return ids
+
+        source = measured(lambda text: len(encode(text, not chat)), encode, kind, pieces)
         of_chats = False
     else:
         # Some servers' /tokenize takes only texts.
         of_chats = chat and _count(target, model, START, of_chat=True) is not None
-        source = measured(lambda text: _count(target, model, text, of_chats), kind, _ids(target, model, kind))
-    if source is None:
-        if kind == "ids":
+        source = measured(
+            lambda text: _count(target, model, text, of_chats), lambda text: _ids(target, model, text), kind, pieces
+        )
+    if source is None or (kind == "ids" and not source.ids):
+        if kind == "ids" or pieces:
             raise UserMistake(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
         return with_template(assumed(kind, chat), tried(START))
     return source if of_chats == chat else with_template(source, tried(START))
@@ -47,11 +62,9 @@ def _count(target: Target, model: str, text: str, of_chat: bool) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def _ids(target: Target, model: str, kind: Kind) -> Sequence[int]:
-    if kind != "ids":
-        return ()
-    tokens = target.tokenized({"model": model, "prompt": "".join(WORDS), "add_special_tokens": False}).get("tokens")
-    return sorted({token for token in tokens if isinstance(token, int)}) if isinstance(tokens, list) else ()
+def _ids(target: Target, model: str, text: str) -> Sequence[int]:
+    tokens = target.tokenized({"model": model, "prompt": text, "add_special_tokens": False}).get("tokens")
+    return [token for token in tokens if isinstance(token, int)] if isinstance(tokens, list) else ()
 
 
 def _load(file: Path) -> Any:

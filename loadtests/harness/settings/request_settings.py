@@ -38,6 +38,14 @@ class RequestSettings(Sampling):
     prompt_kind: Kind = prompt_setting(
         "words", "What prompts are made of: words, or token ids (--endpoint completions)."
     )
+    prompt_text: str = prompt_setting(
+        "",
+        "Text in UTF-8, such as a book or code, to cut prompts from instead of random common words, which compress, "
+        "cache and speculate differently.",
+        metavar="FILE",
+        read=dataset_path,
+        on_page=False,
+    )
     shared_prefix_tokens: tuple[int, ...] = prompt_setting(
         (0,),
         "Tokens at the start of every prompt that are the same for all; several, such as 0,512, make one stage each.",
@@ -52,8 +60,8 @@ class RequestSettings(Sampling):
         "",
         "JSONL, JSON, CSV or Parquet file of requests: prompt, messages or prompt_tokens, and optionally "
         "output_tokens; or what --trace reads, such as ShareGPT's conversations or the folder of a run, without its "
-        "times.",
-        metavar="PATH",
+        "times. hf:OWNER/NAME[:CONFIG[:SPLIT]] is a dataset of Hugging Face.",
+        metavar="PATH|hf:NAME",
         read=dataset_path,
         on_page=False,
     )

@@ -14,6 +14,7 @@ from random import Random
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import Trace, TraceRequest
+from loadtests.harness.workload.hub_dataset import PREFIX, hub_rows
 from loadtests.harness.workload.trace_files import read_trace
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
@@ -22,8 +23,8 @@ REMEMBERED = 100_000  # rows that were taken: no process builds more requests ah
 
 
 def dataset(path: str) -> Trace:
-    """Raises `UserMistake`."""
-    trace = read_trace(path)
+    """Return the rows of a file, or of a dataset of Hugging Face. Raises `UserMistake`."""
+    trace = read_trace(str(hub_rows(path)) if path.startswith(PREFIX) else path)
     follows = next((request.row for request in trace.requests if request.pause is not None), None)
     if follows is not None:
         raise UserMistake(
@@ -61,5 +62,6 @@ class DatasetRows:
 
 
 def dataset_path(text: str) -> str:
-    """Return the absolute path; an empty text stays empty."""
-    return str(Path(text.strip()).absolute()) if text.strip() else ""
+    """Return the absolute path; an empty text and the name of a dataset of Hugging Face stay as they are."""
+    text = text.strip()
+    return text if not text or text.startswith(PREFIX) else str(Path(text).absolute())

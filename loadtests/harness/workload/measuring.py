@@ -1,58 +1,86 @@
 """The number of tokens of the pieces of prompts, and a check that whole prompts have the sum.
 
-With most tokenizers every common word is one token, which a single count of all words shows; otherwise pieces are
-counted separately, up to a limit. If the sum is wrong for whole prompts, prompts are not `exact`.
+Between two marks, a piece has the same tokens as between other pieces, so one text shows the tokens of many pieces. If
+the sum is wrong for whole prompts, prompts are not `exact`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
+from statistics import fmean
 
+from enginebench.settings.schema import UserMistake
 from loadtests.harness.workload.prompt_source import PromptSource, assumed
 from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS, Kind, Unit
 
 Count = Callable[[str], int | None]
 """Returns the number of tokens of a prompt, chat template included; `None` if it is not known."""
+Encode = Callable[[str], Sequence[int]]
+"""Returns the token ids of a text, without a template; none if they are not known."""
 
-MAX_COUNTS = 64  # of words: by halving, and one by one
-MAX_PER_WORD = 1.1  # tokens on average, beyond which halving finds too few words
+MARKS = "|~^@#§¦¬†¤"
+MAX_MARKED = 2000  # characters of pieces in one text: a server may refuse texts that are longer than its context
 MIN_WORDS = 40
 CHECKED_LENGTHS = (24, 60, 250, 700)
 
 
-def measured(count: Count, kind: Kind, ids: Sequence[int]) -> PromptSource | None:
-    """Return a source of prompts with the token ids `ids`; `None` if tokens cannot be counted."""
+def measured(count: Count, encode: Encode, kind: Kind, text: Sequence[str] = ()) -> PromptSource | None:
+    """Return a source of prompts, cut from the pieces of `text` if it has any; `None` if tokens cannot be counted.
+
+    Raises `UserMistake` if the tokens of the text are unknown.
+    """
     template = count(START)
     if template is None:
         return None
-
-    def cost(units: Sequence[str]) -> int:
-        return (count(START + "".join(units)) or 0) - template
-
-    words = _costs(cost)
+    words = list(_costs(encode, WORDS, MARKS[0]))
+    ids = sorted(set(encode("".join(WORDS)))) if kind == "ids" else []
     if len(words) < MIN_WORDS:
-        return replace(assumed(kind, chat=False), template=template, ids=tuple(ids))
-    instruction = cost([WORDS[0], INSTRUCTION]) - cost([WORDS[0]])
-    source = PromptSource(kind, template, instruction, tuple(words), tuple(ids))
+        return None if text else replace(assumed(kind, chat=False), template=template, ids=tuple(ids))
+    single = [unit for unit in words if unit[1] == 1]
+    units = _text_units(encode, text) if text else ()
+    instruction = (count(START + WORDS[0] + INSTRUCTION) or 0) - (count(START + WORDS[0]) or 0)
+    source = PromptSource(
+        kind, template, instruction, tuple(single if len(single) >= MIN_WORDS else words), tuple(ids), units
+    )
     rng = Random("check")
-    lengths = [length * source.costliest + template for length in CHECKED_LENGTHS]
+    factor = round(fmean(cost for _, cost in units or source.words) + 0.5)
+    lengths = [length * factor + template for length in CHECKED_LENGTHS]
     return replace(source, exact=all(count(source.prompt(tokens, rng)) == tokens for tokens in lengths))
 
 
-def _costs(cost: Callable[[Sequence[str]], int]) -> list[Unit]:
-    """Find words of one token by halving groups with more; if they are too few, count some words one by one."""
-    single: list[Unit] = []
-    left, counts = [list(WORDS)] if cost(WORDS) <= MAX_PER_WORD * len(WORDS) else [], 1
-    while left and counts < MAX_COUNTS:
-        group = left.pop()
-        counts += 1
-        if cost(group) == len(group):
-            single += ((word, 1) for word in group)
-        elif len(group) > 1:
-            left += (group[: len(group) // 2], group[len(group) // 2 :])
-    if len(single) >= MIN_WORDS:
-        return single
-    some = Random("words").sample(WORDS, MAX_COUNTS)
-    return [(word, tokens) for word in some if (tokens := cost([word])) > 0]
+def _text_units(encode: Encode, text: Sequence[str]) -> tuple[Unit, ...]:
+    """Raises `UserMistake`."""
+    pieces = tuple(dict.fromkeys(text))
+    mark = next((mark for mark in MARKS if not any(mark in piece for piece in pieces)), None)
+    if mark is None:
+        raise UserMistake(f"the text has all of the characters {MARKS}, one of which is needed: remove one of them.")
+    costs = dict(_costs(encode, pieces, mark))
+    if len(costs) < len(pieces):
+        raise UserMistake("the tokens of single words cannot be told with this tokenizer: leave out --prompt-text.")
+    return tuple((piece, costs[piece]) for piece in text)
+
+
+def _costs(encode: Encode, pieces: Sequence[str], mark: str) -> Iterator[Unit]:
+    """Yield the pieces with their tokens; nothing more after pieces for which the tokenizer does not show them."""
+    between = f" {mark}"
+    separator = encode(START + 2 * between)[len(encode(START + between)) :]
+    size = len(separator)
+    for group in _groups(pieces):
+        ids = encode(START + between + "".join(piece + between for piece in group))
+        marks = [at for at in range(len(ids) - size + 1) if size and ids[at : at + size] == separator]
+        if len(marks) != len(group) + 1:
+            return
+        yield from ((piece, end - start - size) for piece, (start, end) in zip(group, pairwise(marks), strict=True))
+
+
+def _groups(pieces: Sequence[str]) -> Iterator[list[str]]:
+    group: list[str] = []
+    for piece in pieces:
+        if group and sum(map(len, group)) + len(piece) > MAX_MARKED:
+            yield group
+            group = []
+        group.append(piece)
+    yield group

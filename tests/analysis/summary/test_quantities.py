@@ -313,6 +313,44 @@ def test_other_servers_counters_are_known(tmp_path: Path, name: str) -> None:
     assert stage.count("server_tokens") == 60
 
 
+DRAFTS = [100.0 * k for k in range(10)]
+HALF, DOUBLE = [50.0 * k for k in range(10)], [200.0 * k for k in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("series", "length", "rate"),
+    [
+        pytest.param(
+            {
+                "vllm:spec_decode_num_drafts_total": DRAFTS,
+                "vllm:spec_decode_num_draft_tokens_total": DOUBLE,
+                "vllm:spec_decode_num_accepted_tokens_total": HALF,
+            },
+            1.5, 0.25, id="vLLM",
+        ),
+        pytest.param(
+            {"sglang:spec_accept_length": [0.0] * 5 + [3.0] * 5, "sglang:spec_accept_rate": [0.0] * 5 + [0.5] * 5},
+            3.0, 0.5, id="SGLang, which was idle at first",
+        ),
+        pytest.param({"sglang:spec_accept_length": [0.0] * 10}, None, None, id="SGLang without speculation"),
+        pytest.param(
+            {
+                "trtllm_spec_decode_num_draft_tokens_total": DOUBLE,
+                "trtllm_spec_decode_num_accepted_tokens_total": HALF,
+                "trtllm_spec_decode_acceptance_length": [2.0] * 10,
+            },
+            2.0, 0.25, id="TensorRT-LLM",
+        ),
+        pytest.param({"vllm:spec_decode_num_drafts_total": [7.0] * 10}, None, None, id="nothing drafted"),
+    ],
+)  # fmt: skip
+def test_the_acceptance_of_drafts_is_what_servers_count(
+    tmp_path: Path, series: dict[str, list[float]], length: float | None, rate: float | None
+) -> None:
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**series))
+    assert (stage.value("acceptance_length"), stage.value("acceptance_rate")) == (length, rate)
+
+
 def test_two_stages_with_one_label_do_not_fall_together(tmp_path: Path) -> None:
     summary = summarise(load_run(simulate(tmp_path / "run", Engine(), (2, 4, 2), 10.0)))
     assert [stage.label for stage in summary.stages] == ["2 users", "4 users", "2 users #2"]

@@ -91,7 +91,8 @@ class ScriptedServer:
             await _send(writer, 200, script.metrics, "text/plain; version=0.0.4")
         elif path == "/tokenize" and script.tokenizes and (script.tokenizes_chats or "prompt" in body):
             count = tokens_of(body) - (0 if script.tokenizes_chats else TEMPLATE)
-            await _send(writer, 200, json.dumps({"count": count}))
+            words = str(body.get("prompt", "")).split()
+            await _send(writer, 200, json.dumps({"count": count, "tokens": [hash(word) for word in words]}))
         elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             self.bodies.append(body)
             self.headers.append(headers)
