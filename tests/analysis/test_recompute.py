@@ -64,9 +64,14 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.write(one.to_line())
         file.write(one.to_line()[:200])
     powered = [
-        sample | {"server": sample["server"] | {'enginebench_gpu_power_watts{gpu="0"}': 100.0 + 7 * (k % 5)}}
+        sample | {"server": sample["server"] | {
+            'enginebench_gpu_power_watts{gpu="0"}': 100.0 + 7 * (k % 5),
+            "vllm:spec_decode_num_drafts_total": 10.0 * k,
+            "vllm:spec_decode_num_draft_tokens_total": 40.0 * k,
+            "vllm:spec_decode_num_accepted_tokens_total": 25.0 * k,
+        }}
         for k, sample in enumerate(recompute.samples_of(folder))
-    ]
+    ]  # fmt: skip
     (folder / "telemetry.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in powered))
     return folder
 

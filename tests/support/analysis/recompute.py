@@ -282,6 +282,11 @@ def _energy_per_token(stage: Stage) -> float | None:
     return joules / tokens_between(stage.lines, watts[0][0], watts[-1][0]) if joules else None
 
 
+def _increase(stage: Stage, counter: str) -> float:
+    first, last = ([v for k, v in s["server"].items() if counter in k] for s in (stage.sampled[0], stage.sampled[-1]))
+    return float(last[0] - first[0])
+
+
 def _chunk_rate(stage: Stage) -> float | None:
     stamps = []
     for line in stage.lines:
@@ -325,6 +330,8 @@ QUANTITIES: dict[str, Callable[[Stage], float | None]] = {
     "ttft_queue": _part(lambda line: line["server_queue"]),
     "ttft_prefill": _part(lambda line: line["server_prefill"]),
     "ttft_delivery": _part(lambda line: delivery(line) or 0.0),
+    "acceptance_length": lambda stage: 1 + _increase(stage, "accepted_tokens") / _increase(stage, "num_drafts"),
+    "acceptance_rate": lambda stage: _increase(stage, "accepted_tokens") / _increase(stage, "draft_tokens"),
     "energy_per_token": _energy_per_token,
     "chunk_rate": _chunk_rate,
     "client_error": _client_error,
