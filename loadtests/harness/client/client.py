@@ -27,7 +27,7 @@ from loadtests.harness.client.redaction import redacted
 from loadtests.harness.client.server_address import Address
 from loadtests.harness.client.stamped_connection import Connection, open_connection
 from loadtests.harness.client.tls import tls_context
-from loadtests.harness.recording.otel import traceparent
+from loadtests.harness.client.trace_context import traceparent
 
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer within which a server's close is no idle timeout
 QUICK_CLOSES = 3  # in a row: fewer may have another reason, such as a restart of the server

@@ -1,8 +1,4 @@
-"""OpenTelemetry, as the load generator sees it: the header of each request, and the process that sends the spans.
-
-The trace of a request follows from its id, so its span can be made later from its record (`otel_export.py`), outside
-of the processes that measure.
-"""
+"""The process that sends the spans of requests to OpenTelemetry, seen from the load generator."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import json
 import logging
 import subprocess
 import sys
-from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,18 +16,6 @@ logger = logging.getLogger(__name__)
 FLUSH_LIMIT = 60.0  # seconds for the last spans after a run
 NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 INSTALL = "pip install 'enginebench[otel]', or uv tool install 'enginebench[otel]'"
-
-
-def trace_ids(run: str, request_id: str) -> tuple[int, int]:
-    """Return the ids of a request's trace and span. `run` is unique to the run."""
-    digest = blake2b(f"{run}/{request_id}".encode(), digest_size=24).digest()
-    return int.from_bytes(digest[:16]), int.from_bytes(digest[16:])
-
-
-def traceparent(run: str, request_id: str) -> str:
-    """Return the header of W3C's Trace Context that makes a server's spans children of the request's."""
-    trace, span = trace_ids(run, request_id)
-    return f"00-{trace:032x}-{span:016x}-01"
 
 
 def check_installed() -> None:

@@ -37,7 +37,7 @@ from enginebench.records.request import RequestRecord
 from enginebench.records.rules import is_failure
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND
-from loadtests.harness.recording.otel import trace_ids
+from loadtests.harness.client.trace_context import trace_ids
 
 POLL = 1.0  # seconds between two looks at the records
 BATCH = 512  # spans in one message
