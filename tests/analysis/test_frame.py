@@ -29,6 +29,7 @@ from enginebench.analysis.write.cells import show
 from enginebench.records.metrics import QUANTITY_BY_NAME, THROUGHPUT, TTFT
 from enginebench.records.quality import Quality
 from enginebench.records.slo import parse_objectives
+from enginebench.records.view import Finding, Severity, StageKey
 from tests.support.analysis.synthetic import Engine, simulate
 
 SLO = parse_objectives(["ttft_p90=0.15,tpot_p90=0.02"])
@@ -201,3 +202,14 @@ def test_the_report_has_the_quality_on_a_fixed_text(runs: list[RunSummary]) -> N
     (table,) = (block for block in section.blocks if isinstance(block, Table) and block.key == "quality")
     shown = [[show(cell).line for cell in row] for row in table.rows]
     assert shown == [["fast", "2.72", "unchanged", "0"], ["slow", "2.12", "22 % lower", "0.500"]]
+
+
+def test_a_kind_is_one_warning_with_its_most_severe_evidence(runs: list[RunSummary]) -> None:
+    seen: list[tuple[int, Severity, str]] = [(2, "warn", "12 ms late"), (4, "warn", "9 ms late"), (8, "note", "6 ms")]
+    late = [
+        Finding("load_generator_late", severity, evidence, "add processes", StageKey(index, f"{load} users"), "fast")
+        for index, (load, severity, evidence) in enumerate(seen)
+    ]
+    frame = frame_of([replace(run, findings=tuple(late)) for run in of_label(runs, "fast")])
+    (warning,) = [warning for warning in warnings(frame) if warning.kind == "load_generator_late"]
+    assert (warning.severity, warning.evidence, warning.stages) == ("warn", "9 ms late", ("4 users",))

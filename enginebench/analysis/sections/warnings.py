@@ -16,9 +16,9 @@ TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note"
 
 def warnings(*frames: Frame) -> tuple[Warning, ...]:
     """Return the most severe warnings first; within a severity, those that concern the most runs."""
-    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in (finding for frame in frames for finding in frame.findings):
-        groups.setdefault((finding.severity, finding.kind, finding.remedy), []).append(finding)
+        groups.setdefault((finding.kind, finding.remedy), []).append(finding)
     names = {name for frame in frames for name in frame.names}
     several = len({view.label for frame in frames for view in frame.stages}) > 1
     merged = [_merge(names, findings, several) for findings in groups.values()]
@@ -27,12 +27,14 @@ def warnings(*frames: Frame) -> tuple[Warning, ...]:
 
 
 def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
-    """Merge findings into one warning, with the evidence of the heaviest load, and the loads that have the same. If the
-    test has a single load, it is not named."""
+    """Merge the most severe findings into one warning, with the evidence of the heaviest load, and the loads that
+    have the same. If the test has a single load, it is not named."""
+    severity = min((finding.severity for finding in findings), key=SEVERITIES.index)
+    findings = [finding for finding in findings if finding.severity == severity]
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
     engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
-    alike = [finding for finding in findings if finding.evidence == worst.evidence] if several else []
-    places = [finding.stage for finding in alike if finding.stage is not None]
+    same = [finding for finding in findings if finding.evidence == worst.evidence] if several else []
+    places = [finding.stage for finding in same if finding.stage is not None]
     stages = tuple(dict.fromkeys(stage.label for stage in sorted(places, key=lambda stage: stage.index)))
     concerned = () if set(engines) == names else engines
     return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))

@@ -96,8 +96,8 @@ def cell_value(cell: Cell) -> Any:
         value = plain(cell.estimate.finite) | {"unit": cell.unit, "style": cell.style}
         confirmed = {} if not cell.approximate else {"confirmed": False}
         significant = {} if cell.significant is None else {"significant": cell.significant}
-        others = {"answered": cell.answered, "over": cell.over or None, "simulated": cell.simulated}
-        return {name: part for name, part in (value | others).items() if part is not None} | confirmed | significant
+        value |= {"answered": cell.answered, "over": cell.over or None, "simulated": cell.simulated}
+        return {name: part for name, part in value.items() if part is not None} | confirmed | significant
     return plain(cell)
 
 

@@ -40,8 +40,8 @@ class RequestSettings(Sampling):
     )
     prompt_text: str = prompt_setting(
         "",
-        "Text in UTF-8, such as a book or code, to cut prompts from instead of random common words, which compress, "
-        "cache and speculate differently.",
+        "UTF-8 text, such as a book or code, to cut prompts from. Random words, the default, compress, cache and "
+        "speculate differently.",
         metavar="FILE",
         read=dataset_path,
         on_page=False,
