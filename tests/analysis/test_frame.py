@@ -213,3 +213,19 @@ def test_a_kind_is_one_warning_with_its_most_severe_evidence(runs: list[RunSumma
     frame = frame_of([replace(run, findings=tuple(late)) for run in of_label(runs, "fast")])
     (warning,) = [warning for warning in warnings(frame) if warning.kind == "load_generator_late"]
     assert (warning.severity, warning.evidence, warning.stages) == ("warn", "9 ms late", ("4 users",))
+
+
+@pytest.mark.parametrize(
+    ("urls", "remote"),
+    [
+        (("http://127.0.0.1:8000",), False),
+        (("http://localhost:1", "http://10.0.0.5:1"), False),
+        (("https://10.0.0.5",), True),
+        (("http://a.example", "http://[fd00::1]:80"), True),
+    ],
+)
+def test_a_machine_is_the_servers_if_one_of_them_is_local(
+    runs: list[RunSummary], urls: tuple[str, ...], remote: bool
+) -> None:
+    frame = frame_of([replace(run, url=url) for run, url in zip(of_label(runs, "fast"), urls, strict=False)])
+    assert (frame.tested.remote, frame.tested.target) == (remote, urls[0] if len(urls) == 1 else None)
