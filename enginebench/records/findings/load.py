@@ -74,16 +74,19 @@ def _backlog(view: StageView) -> Iterator[Evidence]:
 
 
 def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report users who send together, or whose latencies repeat: equal lengths cause both."""
+    """Report users who send together, or whose latencies repeat: equal lengths cause both, and so does a full queue
+    in which the users keep their order."""
     dispersion = view.value("dispersion")
+    varied = not str(run.workload.get("output_tokens") or 1).isdigit()
+    remedy = "send arrivals that do not wait for answers: enginebench run rate" if varied else ""
     if dispersion is not None and dispersion >= LOCK_STEP:
-        yield Evidence(
-            "warn", "the users sent their requests in lock step: queues are longer than with independent users"
-        )
+        words = "the users sent their requests in lock step: queues are longer than with independent users"
+        yield Evidence("warn", words, remedy)
         return
     # A single user, or evenly spaced arrivals, may repeat.
     if view.without(Missing.CYCLIC) and not view.is_open and view.load > 1:
-        yield Evidence("warn", "the users sent their requests in lock step: the same latencies repeat again and again")
+        words = "the users sent their requests in lock step: the same latencies repeat again and again"
+        yield Evidence("warn", words, remedy)
 
 
 def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:

@@ -10,6 +10,7 @@ import re
 import zlib
 from pathlib import Path
 
+from enginebench.records.formatting import counted
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.workload.rows import opened
 
@@ -31,7 +32,7 @@ def pieces_of(path: str) -> tuple[str, ...]:
     pieces = tuple(f" {piece}" for piece in (cut if len(text) <= MAX_CHARACTERS else cut[:-1]))
     if len(pieces) < MIN_PIECES:
         raise UserMistake(
-            f"{path} has only {len(pieces)} words with spaces between them, and prompts need at least {MIN_PIECES}: "
-            "choose a longer text."
+            f"{path} has {counted(len(pieces), 'word')} with spaces between them, and prompts need at least "
+            f"{MIN_PIECES}: choose a longer text."
         )
     return pieces

@@ -96,7 +96,16 @@ def test_convoys_of_users_are_told(tmp_path: Path) -> None:
     assert "lock_step" not in {f.kind for f in findings(tmp_path / "spread", spread, stages=stages, samples=there)}
 
 
-def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withheld(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lengths", "remedy"),
+    [
+        ("16", "vary the lengths: --output-tokens uniform:LOW-HIGH"),
+        ("uniform:8-24", "send arrivals that do not wait for answers: enginebench run rate"),
+    ],
+)
+def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withheld(
+    tmp_path: Path, lengths: str, remedy: str
+) -> None:
     """Ten users who are spread over a second, each with a latency of its own, which never changes."""
     march = []
     for k in range(400):
@@ -104,13 +113,15 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
         first = at + (20 + 8 * (k % 10)) * MS
         seen = {"t_first": first, "t_first_out": first, "read_first": first, "t_last": first, "t_end": first}
         march.append(record(k, at, user=k % 10, icl=(), chunks=1, **seen))
-    run = write_run(tmp_path / "run", meta_of(stages_of((10,), 40.0)), march, samples(users=10))
+    run = write_run(
+        tmp_path / "run", meta_of(stages_of((10,), 40.0), workload={"output_tokens": lengths}), march, samples(users=10)
+    )
     summary = summarise(load_run(run))
     (view,) = summary.stages
     assert view.metrics["ttft"].percentile("p50").missing is Missing.CYCLIC
     (found,) = [finding for finding in summary.findings if finding.kind == "lock_step"]
     words = "the users sent their requests in lock step: the same latencies repeat again and again"
-    assert found.evidence == words
+    assert (found.evidence, found.remedy) == (words, remedy)
 
 
 @pytest.mark.parametrize(
