@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.loadtests.locust_process import start
-from tests.support.servers.scripted import ScriptedServer
+from tests.support.servers.scripted import Script, ScriptedServer
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_every_row_once_before_any_row_twice(
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"Question {n}?"}) + "\n" for n in range(rows)))
-    with ScriptedServer() as server:
+    with ScriptedServer(Script(ttft=0.1)) as server:  # the users of two processes do not come to the 1,000th row
         locust = start(server, tmp_path, *load, "--dataset", str(path), processes=processes)
         output = locust.wait()
         assert locust.process.returncode == 0, output
