@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from enginebench.analysis.answer import Replicas
 from enginebench.analysis.document import NextStep
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.stats.repeats import MIN_REPEATS
 from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.records.load import Users, load_of
+from enginebench.records.formatting import counted
+from enginebench.records.load import Load, Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
 
@@ -54,6 +57,18 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     typed = f"{peak.value:g}{'' if users else '/s'}"
     command = ("enginebench", "plan", *_folders(frame), "--peak", typed, "--slo", _slo(frame))
     return NextStep("plan", command, names={"peak": peak.label})
+
+
+def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, spares: int = 0) -> NextStep | None:
+    """Return the step for the candidate of a plan that comes first: measure it in the unit of the peak if its capacity
+    there is unknown."""
+    if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
+        return NextStep("search", search_command(frame, replicas.name, isinstance(peak, Users)))
+    step = next_step(frame, replicas.name)
+    if step is None or step.purpose != "buy":
+        return step
+    names = {**step.names, "replicas": counted(replicas.number or 0, "replica")}
+    return replace(step, purpose="buy" if spares else "spare", names=names)
 
 
 def next_step_after_disruption(frame: Frame) -> NextStep:
@@ -100,7 +115,8 @@ def _varied(frame: Frame, name: str) -> bool:
 
 def _target(run: RunSummary) -> Iterator[str]:
     """Name the same server, or the same engine with the same options."""
-    engine, by_url = run.engine or {}, "--url" in run.command
+    engine = run.engine or {}
+    by_url = "--url" in run.command or any(word.startswith(("http://", "https://")) for word in run.command)
     if by_url or "name" not in engine:
         yield from ("--url", next(_typed(run, "--url"), run.url))
     else:

@@ -12,11 +12,17 @@ from enginebench.analysis.answer import (
     Contender,
     NoAnswer,
     Replicas,
+    ReplicasAnswer,
     SpeedAnswer,
 )
 from enginebench.analysis.document import Document, Section, Warning
 from enginebench.analysis.frame import Frame, column_of
-from enginebench.analysis.next_step import next_step, next_step_after_disruption, next_step_after_growth
+from enginebench.analysis.next_step import (
+    next_step,
+    next_step_after_disruption,
+    next_step_after_growth,
+    next_step_for_peak,
+)
 from enginebench.analysis.plan.replicas import replicas_answer
 from enginebench.analysis.sections import disruptions
 from enginebench.analysis.sections.answers import answers
@@ -54,6 +60,8 @@ def report_document(
     disruption = disruptions.first_disruption(frame) if len(frame.engines) == 1 else None
     table, figure = candidates(frame, replicas, peak), first_figure(frame)
     answer, step = answer_of(frame, replicas, peak), next_step(frame)
+    if isinstance(answer, ReplicasAnswer):
+        step = next_step_for_peak(frame, answer.candidates[0], answer.peak)
     if disruption is not None:
         answer, step = disruptions.answer(*disruption), next_step_after_disruption(frame)
         table, figure = disruptions.periods(disruption[1]), disruptions.figure(frame, *disruption)

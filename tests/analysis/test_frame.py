@@ -182,6 +182,7 @@ def test_every_number_of_the_first_screen_is_in_the_table(frame: Frame) -> None:
         ),
         pytest.param("--url b=http://b --url slow=http://s?v=1", "--url http://s?v=1", id="servers"),
         pytest.param("--url http://s?v=1 --model m", "--url http://s?v=1 --model m", id="a model"),
+        pytest.param("run rate http://s --rate 4", "--url http://127.0.0.1:8000", id="an address without a flag"),
     ],
 )
 def test_the_next_command_tests_the_same_contender(runs: list[RunSummary], command: str, words: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import polars as pl
 
@@ -14,7 +14,6 @@ from enginebench.analysis.document import (
     Cell,
     Column,
     Document,
-    NextStep,
     Number,
     Section,
     SliderEngine,
@@ -27,7 +26,7 @@ from enginebench.analysis.document import (
     money,
 )
 from enginebench.analysis.frame import SCHEMA, Frame, Row, column_of
-from enginebench.analysis.next_step import next_step, search_command
+from enginebench.analysis.next_step import next_step_for_peak
 from enginebench.analysis.plan.accuracy import MAX_ERROR
 from enginebench.analysis.plan.fleet import SURE, Attainment
 from enginebench.analysis.plan.not_planned import NotPlanned
@@ -40,8 +39,7 @@ from enginebench.analysis.sections.loads import loads
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.records.formatting import counted, format_share
-from enginebench.records.load import Users
+from enginebench.records.formatting import format_share
 from enginebench.records.view import Estimate, Missing
 
 COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several", "+ request beyond", "beyond")
@@ -71,7 +69,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         answer=answer,
         candidates=by_engine(frame, answer.candidates, settings.peak).without_empty_columns(),
         figure=first_figure(frame),
-        next=_next_step(frame, plans[0], settings),
+        next=next_step_for_peak(frame, answer.candidates[0], settings.peak, settings.spares),
         warnings=warned,
         sections=tuple(section for section in sections if section.blocks),
         frame=pl.concat([frame.table, pl.DataFrame(list(_rows(frame, plans)), schema=SCHEMA)]),
@@ -85,18 +83,6 @@ def _exit_code(plans: Sequence[Plan]) -> int:
         return GOOD
     out_of_reach = {NotPlanned.MISSED, NotPlanned.OUT_OF_REACH}
     return MISSED if all(plan.replicas.missing in out_of_reach for plan in plans) else NOT_ENOUGH
-
-
-def _next_step(frame: Frame, plan: Plan, settings: PlanSettings) -> NextStep | None:
-    """Return the step for the cheapest candidate: measure it in the unit of the peak if its capacity there is
-    unknown."""
-    if plan.replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
-        return NextStep("search", search_command(frame, plan.name, isinstance(settings.peak, Users)))
-    step = next_step(frame, plan.name)
-    if step is None or step.purpose != "buy":
-        return step
-    names = {**step.names, "replicas": counted(plan.replicas.number or 0, "replica")}
-    return replace(step, purpose="buy" if settings.spares else "spare", names=names)
 
 
 def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sliders:
