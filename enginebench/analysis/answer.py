@@ -111,6 +111,7 @@ class BurstAnswer:
     judged: bool
     failed: int
     within: float | None = None  # of the requests after it, if it did not recover
+    total: int = 1  # disruptions, of which this was the worst
 
 
 @dataclass(frozen=True, slots=True)

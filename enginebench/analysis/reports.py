@@ -57,14 +57,16 @@ def report_document(
 ) -> Document:
     """Report on one run, or on several engines. `replicas` for a `peak` are columns of the candidates."""
     warned = warnings(frame)
-    disruption = disruptions.first_disruption(frame) if len(frame.engines) == 1 else None
-    table, figure = candidates(frame, replicas, peak), first_figure(frame)
+    disrupted = disruptions.worst_disruption(frame) if len(frame.engines) == 1 else ()
     answer, step = answer_of(frame, replicas, peak), next_step(frame)
     if isinstance(answer, ReplicasAnswer):
-        step = next_step_for_peak(frame, answer.candidates[0], answer.peak)
-    if disruption is not None:
-        answer, step = disruptions.answer(*disruption), next_step_after_disruption(frame)
-        table, figure = disruptions.periods(disruption[1]), disruptions.figure(frame, *disruption)
+        replicas = answer.candidates
+        step = next_step_for_peak(frame, replicas[0], answer.peak)
+    table, figure = candidates(frame, replicas, peak), first_figure(frame)
+    if disrupted:
+        engine, worst, total = frame.names[0], disrupted[0], len(disrupted)
+        answer, step = disruptions.answer(engine, worst, total), next_step_after_disruption(frame)
+        table, figure = disruptions.periods(worst, total), disruptions.figure(frame, engine, disrupted)
     sections = [*(section(frame) for section in SECTIONS), warnings_section(warned)]
     return Document(
         title="",

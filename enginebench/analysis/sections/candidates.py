@@ -77,15 +77,15 @@ def by_load(frame: Frame) -> Table:
 
 
 def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> Table:
-    """Show the engines at the load that all were measured at; with a peak, each at its own capacity, which its replicas
-    have."""
+    """Show the engines at the load that all were measured at; with a peak, in the order of `replicas`, each at its own
+    capacity, which its replicas have."""
     planned = {candidate.name: candidate for candidate in replicas}
     months = {candidate.name: Estimate(candidate.month) for candidate in replicas}
     costs = {candidate.name: candidate.per_million for candidate in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
     at = "" if peak else f" at {frame.stage}" if frame.stage is not None else ""
     loads = {view.label: view.load for view in frame.stages}
-    stages = dict.fromkeys(frame.names, frame.stage or "")
+    stages = dict.fromkeys((*planned, *frame.names), frame.stage or "")
     if peak:
         at_capacity = {name: capacity.at_load for name, capacity in frame.capacities.items()}
         stages |= {name: verdict.stage for name, verdict in at_capacity.items() if verdict is not None}

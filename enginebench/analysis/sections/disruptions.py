@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from enginebench.analysis.answer import BurstAnswer
 from enginebench.analysis.document import (
     REQUESTS,
@@ -30,12 +33,20 @@ BURST = ("before", "during", "after")
 RECOVERED_BURST = ("before", "during", "recovering", "recovered")
 
 
-def first_disruption(frame: Frame) -> tuple[str, Disruption] | None:
-    """The first one of the best engine's first run that has one."""
-    return next(((run.label, disruption) for run in frame.runs for disruption in run.disruptions), None)
+def worst_disruption(frame: Frame) -> tuple[Disruption, ...]:
+    """Return the worst disruption of the first run that has one, then the others in its window."""
+    disruptions = next((run.disruptions for run in frame.runs if run.disruptions), ())
+    ordered = sorted(disruptions, key=_severity, reverse=True)
+    return tuple(disruption for disruption in ordered if disruption.first_tokens == ordered[0].first_tokens)
 
 
-def answer(engine: str, disruption: Disruption) -> BurstAnswer:
+def _severity(disruption: Disruption) -> tuple[bool, float]:
+    recovered = disruption.slo_recovered if disruption.judged else disruption.recovered
+    return recovered is None, disruption.peak or 0.0
+
+
+def answer(engine: str, disruption: Disruption, total: int = 1) -> BurstAnswer:
+    """`total` disruptions happened, of which this was the worst."""
     recovered = disruption.slo_recovered if disruption.judged else disruption.recovered
     return BurstAnswer(
         engine=engine,
@@ -46,10 +57,11 @@ def answer(engine: str, disruption: Disruption) -> BurstAnswer:
         judged=disruption.judged,
         failed=disruption.failed,
         within=disruption.periods[-1].within if recovered is None else None,
+        total=total,
     )
 
 
-def periods(disruption: Disruption) -> Table:
+def periods(disruption: Disruption, total: int = 1) -> Table:
     """The candidates' place on the first screen."""
     rows: list[tuple[Cell, ...]] = []
     names = (BURST if len(disruption.periods) <= len(BURST) else RECOVERED_BURST)[: len(disruption.periods)]
@@ -71,16 +83,21 @@ def periods(disruption: Disruption) -> Table:
     headings = (Column("", text=True), Column("time"), Column("req/s"), REQUESTS, *map(Column, numbers))
     headings = (*headings, Column("most in flight", rank=2))
     warm_up = disruption.periods[0].start
-    title = "Before, during and after" + (f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 else "")
+    title = "Before, during and after"
+    if total > 1:
+        title += f" the {disruption.command or 'burst'} at {disruption.start:.0f} s"
+    elif warm_up >= 1:
+        title += f"; the warm-up of {warm_up:.0f} s is left out"
     return Table("periods", title, headings, tuple(rows)).without_empty_columns()
 
 
-def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:
-    """TTFT of each request against the instant it was due, with the limit of the SLO."""
-    points = tuple(Point(due, ttft) for due, ttft in disruption.first_tokens)
+def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figure:
+    """TTFT of each request against the instant it was due, with the limit of the SLO. `disruptions` share a window; the
+    end of the first one, the worst, has a label."""
+    points = tuple(Point(due, ttft) for due, ttft in disruptions[0].first_tokens)
     limit = next((objective.limit for objective in frame.tier if objective.metric == TTFT), None)
-    ended = disruption.slo_recovered if disruption.judged else disruption.recovered
-    marks = () if ended is None else (Point(disruption.end + ended, None, label="recovered"),)
+    ends = [(part.end, part.slo_recovered if part.judged else part.recovered) for part in disruptions]
+    marks = [Point(end + after, None, label="recovered") for end, after in ends if after is not None]
     return Figure(
         key="disruption",
         title="TTFT of each request by time",
@@ -90,8 +107,8 @@ def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:
         series=(Series(engine, points),),
         limit=limit,
         limit_title="SLO" if limit is not None else "",
-        spans=(Span(disruption.start, disruption.end, disruption.command or "burst", Tone.CAUTION),),
-        marks=marks,
+        spans=tuple(Span(part.start, part.end, part.command or "burst", Tone.CAUTION) for part in disruptions),
+        marks=tuple(mark if number == 0 else replace(mark, label="") for number, mark in enumerate(marks)),
     )
 
 

@@ -265,7 +265,8 @@ def _unsure(candidate: Replicas) -> str:
 
 def _burst(answer: BurstAnswer) -> str:
     """Count the recovery of an outage, which has no end of its own, from the command."""
-    cause = "outage" if answer.command else "burst"
+    kind = "outage" if answer.command else "burst"
+    cause = f"worst of {answer.total} {kind}s" if answer.total > 1 else kind
     goal = "the SLO is met" if answer.judged else "latency is back to what it was"
     felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
     felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
@@ -278,7 +279,7 @@ def _burst(answer: BurstAnswer) -> str:
         return f"The {cause} is not absorbed: {peak}, and {never} ({after}one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    since = "it began" if answer.command else f"the {cause} ended"
+    since = "it began" if answer.command else "it ended" if answer.total > 1 else "the burst ended"
     return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since} (one run)."
 
 

@@ -27,6 +27,7 @@ TOP, BOTTOM = 26, 40
 MAX_NAME = 16  # letters of a series' name
 LOGARITHMIC = 20  # durations that span more than this factor are drawn on a logarithmic axis
 MAX_DODGE = 22  # pixels between the first and the last engine at one load
+LEGEND_GAP = 22  # pixels of a mark and the space around it
 BEYOND = 2  # intervals stretch the axis to this factor of the largest value at most
 
 
@@ -265,12 +266,13 @@ class _Drawing:
 
     def _legend(self) -> Iterator[str]:
         """Explain the marks if they differ."""
-        x = self.plot.left
-        for status, confirmed in statuses(point for part in self.series for point in part.points):
+        shown = statuses(point for part in self.series for point in part.points)
+        x = max(0.0, min(self.plot.left, WIDTH - sum(width_of(STATUSES[status]) + LEGEND_GAP for status in shown)))
+        for status, confirmed in shown:
             text, point = STATUSES[status, confirmed], Point(0, 0, status=status, confirmed=confirmed)
             yield f'<g color="var(--muted)">{mark(x + 4, HEIGHT - 6, point)}</g>'
             yield f'<text x="{x + 13:.1f}" y="{HEIGHT - 2}" class="muted">{text}</text>'
-            x += width_of(text) + 24
+            x += width_of(text) + LEGEND_GAP
 
 
 def _across(figure: Figure, points: Sequence[Point], plot: Box) -> Scale:

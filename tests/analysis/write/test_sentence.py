@@ -232,6 +232,11 @@ BURSTS: list[tuple[Answer, str]] = [
         "and the SLO is met again 91 s after the burst ended (one run).",
     ),
     (
+        BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2),
+        "The worst of 2 bursts is not absorbed: the first token takes up to 13.4 s, "
+        "and the SLO is met again 19 s after it ended (one run).",
+    ),
+    (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
         "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout (one run).",
     ),
