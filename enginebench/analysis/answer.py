@@ -111,7 +111,8 @@ class BurstAnswer:
     judged: bool
     failed: int
     within: float | None = None  # of the requests after it, if it did not recover
-    total: int = 1  # disruptions, of which this was the worst
+    total: int = 1  # disruptions, of which this was the worst, and …
+    unabsorbed: int = 1  # … those that were not absorbed
 
 
 @dataclass(frozen=True, slots=True)

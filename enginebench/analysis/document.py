@@ -44,7 +44,7 @@ class Number:
     `approximate` marks a measured value that is not confirmed (`*`). `significant` is the result of the test of a ratio
     or change, `None` if there was no test. `answered` is the percentile of the answered requests alone, if this one
     falls among failed requests. `over` is what a ratio's denominator is, `simulated` the count by simulation, if it
-    differs.
+    differs. `at_most` marks an upper bound.
     """
 
     estimate: Estimate
@@ -56,6 +56,7 @@ class Number:
     answered: float | None = None
     over: str = ""
     simulated: int | None = None
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return NextStep("bracket", command, names=names, varied=_varied(frame, engine))
     if planned is not None:
         return NextStep("buy", names={"engine": planned})
-    peak = load_of(10 * (load or 1), capacity.unit)
-    typed = f"{peak.value:g}{'' if users else '/s'}"
-    command = ("enginebench", "plan", *_folders(frame), "--peak", typed, "--slo", _slo(frame))
-    return NextStep("plan", command, names={"peak": peak.label})
+    return NextStep("plan", ("enginebench", "plan", *_folders(frame), "--peak", "PEAK", "--slo", _slo(frame)))
 
 
 def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, spares: int = 0) -> NextStep | None:

@@ -64,9 +64,9 @@ def report_document(
         step = next_step_for_peak(frame, replicas[0], answer.peak)
     table, figure = candidates(frame, replicas, peak), first_figure(frame)
     if disrupted:
-        engine, worst, total = frame.names[0], disrupted[0], len(disrupted)
-        answer, step = disruptions.answer(engine, worst, total), next_step_after_disruption(frame)
-        table, figure = disruptions.periods(worst, total), disruptions.figure(frame, engine, disrupted)
+        name = frame.names[0]
+        answer, step = disruptions.answer(name, disrupted), next_step_after_disruption(frame)
+        table, figure = disruptions.worst_periods(disrupted), disruptions.figure(frame, name, disrupted)
     sections = [*(section(frame) for section in SECTIONS), warnings_section(warned)]
     return Document(
         title="",

@@ -15,6 +15,7 @@ from enginebench.records.load import Profile
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 from enginebench.settings.system import is_loopback
 
+RANDOM = "random:"  # prefix of a model without trained weights on our servers
 SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
 
 
@@ -55,6 +56,7 @@ class Tested:
     requests: int = 0
     formats: dict[str, str] = field(default_factory=dict)
     remote: bool = False
+    random_weights: bool = False
 
     @staticmethod
     def from_benches(
@@ -94,12 +96,13 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         formats={label: str(name) for label, names in formats.items() if len(names) == 1 for name in names},
         hardware=tuple(dict.fromkeys(hardware(run.host) for run in runs)),
         dates=_dates([run.started_at for run in runs]),
+        random_weights=any(str((run.engine or {}).get("model") or run.model).startswith(RANDOM) for run in runs),
         remote=all(not is_loopback(urlsplit(url).hostname or "") for url in urls),
     )
 
 
 def _model(run: RunSummary) -> str | None:
-    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model
+    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model and run.model.removeprefix(RANDOM)
 
 
 def hardware(host: Mapping[str, Any]) -> Hardware:

@@ -67,7 +67,7 @@ def by_load(frame: Frame) -> Table:
     place = Column(unit) if frame.loads_make_axis else Column("stage", text=True)
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (place, lambda row: _load(row.load) if frame.loads_make_axis else Word(row.stage)),
-        (Column("within the SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
+        (Column("SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         (Column("requests within"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
@@ -87,8 +87,8 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     loads = {view.label: view.load for view in frame.stages}
     stages = dict.fromkeys((*planned, *frame.names), frame.stage or "")
     if peak:
-        at_capacity = {name: capacity.at_load for name, capacity in frame.capacities.items()}
-        stages |= {name: verdict.stage for name, verdict in at_capacity.items() if verdict is not None}
+        ends = {name: capacity.at_load or capacity.at(capacity.beyond) for name, capacity in frame.capacities.items()}
+        stages |= {name: verdict.stage for name, verdict in ends.items() if verdict is not None}
     following = dict(pairwise(frame.names))
     formats = frame.tested.formats if len(set(frame.tested.formats.values())) > 1 else {}
     rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
@@ -111,7 +111,9 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         return _table(frame, "Candidates", columns, rows)
     prices = {round(r.month / r.number / HOURS_A_MONTH, 4) for r in replicas if r.month is not None and r.number}
     price = f"; a replica costs ${prices.pop():.2f} an hour" if len(prices) == 1 else ""
-    return _table(frame, f"Candidates, each at its highest load within the SLO{price}", columns, rows)
+    missed = any(capacity.load is None for capacity in frame.capacities.values())
+    at = f"its highest load within the SLO{', or at its lowest' if missed else ''}"
+    return _table(frame, f"Candidates, each at {at}{price}", columns, rows)
 
 
 def _load(load: float) -> Cell:
@@ -212,7 +214,8 @@ def _replicas(replicas: Replicas | None) -> Cell:
         return Word(replicas.missing.value, Tone.CAUTION)
     rough = replicas.capacity is not None and not replicas.capacity.confirmed
     simulated = None if replicas.simulated == replicas.count else replicas.simulated
-    return replace(count(replicas.count), approximate=rough, simulated=simulated)
+    open_ended = replicas.capacity is not None and replicas.capacity.beyond is None
+    return replace(count(replicas.count), approximate=rough, simulated=simulated, at_most=open_ended)
 
 
 def _dollars(amount: Estimate | None) -> Cell:

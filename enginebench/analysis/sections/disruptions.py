@@ -45,8 +45,9 @@ def _severity(disruption: Disruption) -> tuple[bool, float]:
     return recovered is None, disruption.peak or 0.0
 
 
-def answer(engine: str, disruption: Disruption, total: int = 1) -> BurstAnswer:
-    """`total` disruptions happened, of which this was the worst."""
+def answer(engine: str, disruptions: Sequence[Disruption]) -> BurstAnswer:
+    """Answer by the first one, which is the worst."""
+    disruption = disruptions[0]
     recovered = disruption.slo_recovered if disruption.judged else disruption.recovered
     return BurstAnswer(
         engine=engine,
@@ -57,12 +58,22 @@ def answer(engine: str, disruption: Disruption, total: int = 1) -> BurstAnswer:
         judged=disruption.judged,
         failed=disruption.failed,
         within=disruption.periods[-1].within if recovered is None else None,
-        total=total,
+        total=len(disruptions),
+        unabsorbed=sum(not part.absorbed for part in disruptions),
     )
 
 
-def periods(disruption: Disruption, total: int = 1) -> Table:
-    """The candidates' place on the first screen."""
+def worst_periods(disruptions: Sequence[Disruption]) -> Table:
+    """Show the first one, the worst, in the candidates' place."""
+    worst = disruptions[0]
+    number = 1 + sum(part.start < worst.start for part in disruptions)
+    which = f" {worst.command or 'burst'} {number} of {len(disruptions)}" if len(disruptions) > 1 else ""
+    title, warm_up = f"Before, during and after{which}", worst.periods[0].start
+    title += f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 and number == 1 else ""
+    return replace(periods(worst), title=title)
+
+
+def periods(disruption: Disruption) -> Table:
     rows: list[tuple[Cell, ...]] = []
     names = (BURST if len(disruption.periods) <= len(BURST) else RECOVERED_BURST)[: len(disruption.periods)]
     for name, period in zip(names, disruption.periods, strict=True):
@@ -80,15 +91,9 @@ def periods(disruption: Disruption, total: int = 1) -> Table:
             )
         )
     numbers = ("failed", "within the SLO", "TTFT p50", "TTFT p95", "longest TTFT")
-    headings = (Column("", text=True), Column("time"), Column("req/s"), REQUESTS, *map(Column, numbers))
+    headings = (Column("", text=True), Column("duration"), Column("req/s"), REQUESTS, *map(Column, numbers))
     headings = (*headings, Column("most in flight", rank=2))
-    warm_up = disruption.periods[0].start
-    title = "Before, during and after"
-    if total > 1:
-        title += f" the {disruption.command or 'burst'} at {disruption.start:.0f} s"
-    elif warm_up >= 1:
-        title += f"; the warm-up of {warm_up:.0f} s is left out"
-    return Table("periods", title, headings, tuple(rows)).without_empty_columns()
+    return Table("periods", "", headings, tuple(rows)).without_empty_columns()
 
 
 def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figure:

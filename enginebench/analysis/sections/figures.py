@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from enginebench.analysis.document import REQUESTS, Axis, Figure, Point, Series, Span
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.sections.candidates import latency_columns
 from enginebench.analysis.summary.distributions import CURVE
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.metrics import (
     CONCURRENCY,
     QUANTITY_BY_NAME,
@@ -30,8 +32,16 @@ def first_figure(frame: Frame) -> Figure | None:
     load was measured, draw the distribution of TTFT."""
     if len(frame.stages) < 2:
         return next(distributions(frame), None)
-    column = latency_columns(frame)[0]
+    column = _limiting(frame)
     return by_load(frame, column) if frame.tier or len(frame.engines) == 1 else pareto(frame) or by_load(frame, column)
+
+
+def _limiting(frame: Frame) -> Column:
+    """Return the latency that most engines miss at the lowest load that misses the SLO, else the first one."""
+    ends = [capacity.at(capacity.beyond) for capacity in frame.capacities.values()]
+    objectives = [own for verdict in ends if verdict is not None for own in verdict.slo.objectives]
+    missed = Counter(column_of(own.objective) for own in objectives if own.status is Status.MISSED)
+    return max(latency_columns(frame), key=lambda column: missed[column])
 
 
 def figures(frame: Frame) -> Iterator[Figure]:

@@ -81,6 +81,7 @@ def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity
     if not objectives or len(searches) < len(engine.runs):
         searches = []
     verdicts = _verdicts(engine, objectives, bool(searches))
+    verdicts = verdicts if searches else _implied(verdicts)
     if not (searches or (verdicts and loads_make_axis(engine.runs))):
         return None
     load, beyond = _bracket(verdicts)
@@ -117,6 +118,24 @@ def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: boo
         for group in groups.values()
     ]
     return tuple(sorted(verdicts, key=lambda verdict: verdict.load))
+
+
+def _implied(verdicts: tuple[LoadVerdict, ...]) -> tuple[LoadVerdict, ...]:
+    """Confirm what a confirmed verdict implies. The share of good requests falls as load grows: a load below one that
+    is confirmed as met is met, and one above a load that is confirmed as missed is missed."""
+    sure = [verdict for verdict in verdicts if verdict.slo.confirmed]
+    met = max((verdict.load for verdict in sure if verdict.slo.status is Status.MET), default=-math.inf)
+    missed = min((verdict.load for verdict in sure if verdict.slo.status is Status.MISSED), default=math.inf)
+    implied = {
+        verdict.stage
+        for verdict in verdicts
+        if (verdict.slo.status is Status.MET and verdict.load < met)
+        or (verdict.slo.status is Status.MISSED and verdict.load > missed)
+    }
+    return tuple(
+        replace(verdict, slo=replace(verdict.slo, confirmed=True)) if verdict.stage in implied else verdict
+        for verdict in verdicts
+    )
 
 
 def _bracket(verdicts: Sequence[LoadVerdict]) -> tuple[float | None, float | None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from enginebench.analysis.document import Block, Cell, Number, Table, Tone, Word
-from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.capacity import Capacity, LoadVerdict
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.formatting import (
     INFINITE,
@@ -28,6 +28,7 @@ from enginebench.records.formatting import (
 from enginebench.records.view import Estimate, Missing
 
 UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "*", "≥", "<", "[ ]", "∞", "answered"
+AT_MOST, SIMULATED = "≤", "simulated"
 DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
 DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
 UNTESTED = "ᵇ"  # behind a ratio of too few repeats
@@ -88,7 +89,7 @@ def load_number(load: float) -> str:
 
 
 def share_text(share: float, n: int) -> str:
-    """`403 of 403`, `0 of 97`, `96.7 % of 245`"""
+    """Write a share in a sentence: `403 of 403`, `0 of 97`, `96.7 % of 245`."""
     within = round(share * n)
     return f"{within:,} of {n:,}" if within in {0, n} or n < 100 else f"{format_value(share, 'share')} of {n:,}"
 
@@ -130,11 +131,19 @@ def _capacity(capacity: Capacity) -> Shown:
     else:
         verdict = capacity.at(beyond)
         sure = capacity.confirmed or (verdict is not None and verdict.slo.confirmed)
-        text, note = load_number(load), f"(missed at {load_number(beyond)}{'' if sure else UNCONFIRMED})"
+        at = f"{load_number(beyond)}{'' if sure else UNCONFIRMED}"
+        text, note = load_number(load), f"(missed at {at}{_reason(verdict)})"
     if not capacity.confirmed:
         text += UNCONFIRMED
         signs.append(UNCONFIRMED)
     return Shown(text, note, Tone.BAD if load is None else Tone.PLAIN, tuple(signs))
+
+
+def _reason(verdict: LoadVerdict | None) -> str:
+    """Name the metrics that missed their limits, if some of several did: `: TPOT`."""
+    objectives = () if verdict is None else verdict.slo.objectives
+    missed = [own.objective.text.partition(" ")[0] for own in objectives if own.status is Status.MISSED]
+    return f": {', '.join(dict.fromkeys(missed))}" if 0 < len(missed) < len(objectives) else ""
 
 
 def _verdict(verdict: SloVerdict) -> Shown:
@@ -164,7 +173,11 @@ def _number(number: Number) -> Shown:
     if number.over:
         text += f" {clean(number.over)}"
     if number.simulated is not None:
-        note = f"(simulated: {number.simulated:,})"
+        note = f"({SIMULATED}: {number.simulated:,})"
+        signs.append(SIMULATED)
+    if number.at_most:
+        text = f"{AT_MOST} {text}"
+        signs.append(AT_MOST)
     if number.approximate:
         text += UNCONFIRMED
         signs.append(UNCONFIRMED)
@@ -175,7 +188,7 @@ def _texts(number: Number, estimate: Estimate) -> tuple[str, str]:
     """Return the value, and its interval or the words that replace it."""
     value, (low, high) = estimate.value or 0.0, estimate.ends
     if number.style == "part":
-        return share_text(value, estimate.n), ""
+        return f"{round(value * estimate.n):,} of {estimate.n:,}", ""
     if number.style == "p":
         return format_p(value), ""
     if number.style == "count":
@@ -206,7 +219,7 @@ def _interval(estimate: Estimate, unit: ShownUnit) -> str:
     if low is None or high is None or math.isinf(high):
         return ""
     ends = interval_ends(low * unit.scale, high * unit.scale)
-    return "" if ends is None else f"[{ends[0]}, {ends[1]}]"
+    return "" if ends is None else f"[{ends[0]}, {ends[1]}]".replace(",", "").replace(" ", ", ")
 
 
 def _signed(estimate: Estimate, offset: float) -> str:

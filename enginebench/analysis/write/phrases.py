@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -11,10 +12,12 @@ from enginebench.analysis.document import Document, Figure, NextStep, Warning
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.write.cells import (
     ANSWERED,
+    AT_MOST,
     BELOW,
     DASHES,
     INTERVAL,
     OPEN_ENDED,
+    SIMULATED,
     UNBOUNDED,
     UNCONFIRMED,
     clean,
@@ -22,7 +25,7 @@ from enginebench.analysis.write.cells import (
     signs_of,
 )
 from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
-from enginebench.records.load import Burst, Profile, Rate
+from enginebench.records.load import Burst, Rate, Segment
 from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
@@ -42,6 +45,8 @@ LEGEND = {
     UNCONFIRMED: "not confirmed: more requests or runs could change it",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
+    AT_MOST: "nothing higher was tested, so fewer may do",
+    SIMULATED: "by a model of the server that was fitted to these runs",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
@@ -66,9 +71,9 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas, with your peak in place of {peak}",
+    "plan": "Plan replicas for your PEAK, such as 80users",
     "buy": "Deploy {replicas} of {engine}",
-    "spare": "Deploy {replicas} of {engine}, plus spares for failures",
+    "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
@@ -197,6 +202,7 @@ def warning_texts(warning: Warning) -> tuple[str, str]:
 
 def _subject(tested: Tested) -> str:
     models = in_words(tested.models[:MAX_NAMES]) if len(tested.models) <= MAX_NAMES else f"{len(tested.models)} models"
+    models += " (random weights)" if models and tested.random_weights else ""
     address = urlsplit(tested.target or "")
     engines = "" if tested.engines == (address.netloc,) else _engines(tested)
     subject = " on ".join(filter(None, dict.fromkeys((models, engines))))
@@ -220,7 +226,7 @@ def _load(tested: Tested) -> str:
     numbers = [load_number(load) for load in tested.loads]
     loads = in_words(numbers) if len(numbers) <= MAX_NAMES else f"{numbers[0]} to {numbers[-1]}"
     unit = "user" if tested.unit == "users" and tested.loads == (1.0,) else tested.unit
-    loads = _profile(tested.profile) or tested.trace or f"{loads} {unit}"
+    loads = _profile(tested) or tested.trace or f"{loads} {unit}"
     text = f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
     if tested.seconds is None or tested.profile or tested.trace is not None:
         return text
@@ -229,16 +235,18 @@ def _load(tested: Tested) -> str:
     return f"{text}, {span} s{' each' if len(numbers) > 1 else ''}"
 
 
-def _profile(profile: Profile) -> str:
-    """`4 req/s for 20 s, then 30 req/s for 10 s`"""
-    parts = []
-    for part in profile:
+def _profile(tested: Tested) -> str:
+    """`4 req/s for 20 s, then 30 req/s for 10 s, repeated`"""
+    parts, length = [], 0.0
+    for part in tested.profile:
+        length += math.inf if isinstance(part, Segment) and part.seconds is None else getattr(part, "seconds", 0.0)
         if isinstance(part, Burst):
             parts.append(f"{part.requests} requests at once")
         else:
             rates = " to ".join(map(load_number, dict.fromkeys((part.first, part.last))))
             parts.append(f"{rates} {Rate.unit}" + ("" if part.seconds is None else f" for {part.seconds:g} s"))
-    return ", then ".join(parts)
+    repeated = tested.seconds is not None and tested.seconds[1] > length
+    return ", then ".join(parts) + (", repeated" if parts and repeated else "")
 
 
 def _repeats(tested: Tested) -> str:

@@ -118,8 +118,8 @@ def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | N
     parts = _percentiles(capacity.objectives, values)
     if verdict is not None and verdict.slo.share is not None:
         parts.append(f"{share_text(verdict.slo.share, verdict.slo.n)} requests")
-    if not (capacity.certified if verdict is None else verdict.slo.confirmed or capacity.certified):
-        parts.append("not confirmed")
+    sure = capacity.certified or (verdict is not None and verdict.slo.confirmed)
+    parts.append("confirmed" if sure else "not confirmed")
     return f" ({', '.join(parts)})" if parts else ""
 
 
@@ -231,15 +231,24 @@ def _replicas(answer: ReplicasAnswer) -> str:
     without = [candidate for candidate in answer.candidates if candidate.number is None]
     if not planned:
         return f"No number of replicas for {peak} is known: {_reason(answer.candidates)}."
-    first, *others = planned
-    count = counted(first.number or 0, "replica")
+    first = planned[0]
+    count = f"{_number(first)} {'replica' if first.number == 1 else 'replicas'}"
     if len(answer.candidates) == 1:
         return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
-    text = f"{clean(first.name)} needs {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
-    if others:
-        text += f"; {clean(others[0].name)} needs {others[0].number:,}{_month(others[0])}{_unsure(others[0])}"
-    if len(others) > 1:
-        text += f"; {counted(len(others) - 1, 'other')} need{'s' if len(others) == 2 else ''} more"
+    equal = [candidate for candidate in planned if (candidate.number, candidate.month) == (first.number, first.month)]
+    others = planned[len(equal) :]
+    names = clean(first.name)
+    if len(equal) > 1:
+        names += f" and {clean(equal[1].name) if len(equal) == 2 else f'{len(equal) - 1} others'}"
+    text = f"{names} {_needs(equal)} {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
+    if others and len(equal) == 1:
+        second, *others = others
+        text += f"; {clean(second.name)} needs {_number(second)}{_month(second)}{_unsure(second)}"
+        if others:
+            more = all((other.number or 0) > (second.number or 0) for other in others)
+            text += f"; {counted(len(others), 'other')} {_needs(others)} {'more' if more else 'as many or more'}"
+    elif others:
+        text += f"; {counted(len(others), 'other')} {_needs(others)} more"
     if without:
         names = in_words([clean(candidate.name) for candidate in without[:2]])
         names = names if len(without) <= 2 else f"{len(without)} others"
@@ -251,6 +260,17 @@ def _reason(candidates: Sequence[Replicas]) -> str:
     """Write why the first of the candidates has no number."""
     missing = candidates[0].missing
     return NOT_PLANNED[missing] if missing is not None else NOT_PLANNED[NotPlanned.NOT_MEASURED]
+
+
+def _needs(candidates: Sequence[Replicas]) -> str:
+    return "needs" if len(candidates) == 1 else "need"
+
+
+def _number(candidate: Replicas) -> str:
+    """Write the number of replicas, an upper bound if nothing was tested beyond the load that it rests on."""
+    capacity = candidate.capacity
+    open_ended = candidate.count is not None and capacity is not None and capacity.beyond is None
+    return f"{'at most ' if open_ended else ''}{candidate.number or 0:,}"
 
 
 def _month(candidate: Replicas, per: str = "") -> str:
@@ -266,21 +286,23 @@ def _unsure(candidate: Replicas) -> str:
 def _burst(answer: BurstAnswer) -> str:
     """Count the recovery of an outage, which has no end of its own, from the command."""
     kind = "outage" if answer.command else "burst"
-    cause = f"worst of {answer.total} {kind}s" if answer.total > 1 else kind
+    alike = answer.total if answer.absorbed else answer.unabsorbed
+    cause = f"The {kind} is" if answer.total == 1 else f"{alike} of {answer.total} {kind}s are"
     goal = "the SLO is met" if answer.judged else "latency is back to what it was"
     felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
     felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
     peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
-        return f"The {cause} is absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
+        return f"{cause} absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
     if answer.recovered is None:
         never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
         after = "" if answer.within is None else f"{format_share(answer.within)} within; "
-        return f"The {cause} is not absorbed: {peak}, and {never} ({after}one run)."
+        return f"{cause} not absorbed: {peak}, and {never} ({after}one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    since = "it began" if answer.command else "it ended" if answer.total > 1 else "the burst ended"
-    return f"The {cause} is not absorbed: {peak}, and {again} {seconds} s after {since} (one run)."
+    worst = "the worst one" if answer.total > 1 else f"the {kind}"
+    since = f"{worst} began" if answer.command else f"{worst} ended"
+    return f"{cause} not absorbed: {peak}, and {again} {seconds} s after {since} (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

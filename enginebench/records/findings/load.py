@@ -78,7 +78,7 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     in which the users keep their order."""
     dispersion = view.value("dispersion")
     varied = not str(run.workload.get("output_tokens") or 1).isdigit()
-    remedy = "send arrivals that do not wait for answers: enginebench run rate" if varied else ""
+    remedy = "send arrivals that do not wait for answers: `enginebench run rate`" if varied else ""
     if dispersion is not None and dispersion >= LOCK_STEP:
         words = "the users sent their requests in lock step: queues are longer than with independent users"
         yield Evidence("warn", words, remedy)

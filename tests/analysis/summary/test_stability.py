@@ -100,7 +100,7 @@ def test_convoys_of_users_are_told(tmp_path: Path) -> None:
     ("lengths", "remedy"),
     [
         ("16", "vary the lengths: --output-tokens uniform:LOW-HIGH"),
-        ("uniform:8-24", "send arrivals that do not wait for answers: enginebench run rate"),
+        ("uniform:8-24", "send arrivals that do not wait for answers: `enginebench run rate`"),
     ],
 )
 def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withheld(

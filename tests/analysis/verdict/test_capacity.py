@@ -58,6 +58,18 @@ def test_capacity_is_the_highest_load_met_with_no_lower_one_missed(
     assert found.unit == "users"
 
 
+def test_a_confirmed_load_confirms_lighter_ones_as_met_and_heavier_ones_as_missed() -> None:
+    verdicts = capacity({1: PROBABLY, 4: MET, 8: PROBABLY, 16: HARDLY, 24: MISSED, 32: HARDLY}).verdicts
+    assert [(verdict.load, verdict.slo.confirmed) for verdict in verdicts] == [
+        (1, True),
+        (4, True),
+        (8, False),
+        (16, False),
+        (24, True),
+        (32, True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("loads", "bounds"),
     [

@@ -43,8 +43,8 @@ certified = replace(capacity({}, 24.0, 25.0), certified=True, confirmed=True)
 CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
-        "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests); 16 do not (TTFT p95 1.50 s). "
-        "The bottleneck is queueing in the server.",
+        "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, confirmed); 16 do not "
+        "(TTFT p95 1.50 s). The bottleneck is queueing in the server.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
@@ -57,17 +57,17 @@ CAPACITIES: list[tuple[Answer, str]] = [
     ),
     (
         CapacityAnswer(highest, (None,), (), None),
-        "100 users meet TTFT p95 ≤ 500 ms (99.6 % of 3,596 requests); higher loads were not tested.",
+        "100 users meet TTFT p95 ≤ 500 ms (99.6 % of 3,596 requests, confirmed); higher loads were not tested.",
     ),
     (
         CapacityAnswer(highest, (0.311,), (), None),
-        "100 users meet TTFT p95 ≤ 500 ms (311 ms, 99.6 % of 3,596 requests); higher loads were not tested.",
+        "100 users meet TTFT p95 ≤ 500 ms (311 ms, 99.6 % of 3,596 requests, confirmed); higher loads were not tested.",
     ),
     (
         CapacityAnswer(lowest, (), (1.5, None), QUANTITY_BY_NAME["ttft_prefill"]),
-        "1 user misses the SLO (TTFT p95 1.50 s, 3 of 52 requests); lower loads were not tested.",
+        "1 user misses the SLO (TTFT p95 1.50 s, 3 of 52 requests, confirmed); lower loads were not tested.",
     ),
-    (CapacityAnswer(certified, (None, None), (None, None), None), "24 users meet the SLO; 25 do not."),
+    (CapacityAnswer(certified, (None, None), (None, None), None), "24 users meet the SLO (confirmed); 25 do not."),
     (
         CapacityAnswer(capacity({1.0: UNKNOWN}, None, None), (), (), None),
         "It is unknown whether any load meets the SLO: too few outcomes were measured.",
@@ -78,7 +78,8 @@ CAPACITIES: list[tuple[Answer, str]] = [
     ),
     (
         CapacityAnswer(capacity({1.0: verdict(9, 9)}, 1.0, None, MIXED, "req/s"), (1.2, 0.09), (), None),
-        "1 req/s meets the SLO (TTFT p90 1.20 s, TPOT p99 90.0 ms, 9 of 9 requests); higher loads were not tested.",
+        "1 req/s meets the SLO (TTFT p90 1.20 s, TPOT p99 90.0 ms, 9 of 9 requests, confirmed); higher "
+        "loads were not tested.",
     ),
 ]
 
@@ -203,6 +204,16 @@ REPLICAS: list[tuple[Answer, str]] = [
         "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768.",
     ),
     (
+        ReplicasAnswer(
+            Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40)), True
+        ),
+        "a and 2 others need 12 replicas for 100 users, $15,768 a month (not confirmed); 1 other needs more.",
+    ),
+    (
+        ReplicasAnswer(Users(9), (replace(few, capacity=replace(b, beyond=None)), many), True),
+        "b needs at most 5 replicas for 9 users, $6,570 a month; a needs 12, $15,768 (not confirmed).",
+    ),
+    (
         ReplicasAnswer(Users(120), (few, many), True),
         "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed).",
     ),
@@ -213,7 +224,8 @@ REPLICAS: list[tuple[Answer, str]] = [
     (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),), True), "Plan 1 replica for 2.5 req/s."),
     (
         ReplicasAnswer(Users(120), (few, many, many, replace(many, name="d")), True),
-        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 others need more.",
+        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 others need "
+        "as many or more.",
     ),
     (
         ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None, NotPlanned.MISSED)), False),
@@ -232,9 +244,9 @@ BURSTS: list[tuple[Answer, str]] = [
         "and the SLO is met again 91 s after the burst ended (one run).",
     ),
     (
-        BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2),
-        "The worst of 2 bursts is not absorbed: the first token takes up to 13.4 s, "
-        "and the SLO is met again 19 s after it ended (one run).",
+        BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
+        "2 of 3 bursts are not absorbed: the first token takes up to 13.4 s, "
+        "and the SLO is met again 19 s after the worst one ended (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
