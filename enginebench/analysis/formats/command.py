@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from enginebench.analysis.importers.results import Results
+    from enginebench.analysis.formats.results import Results
 
 MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
 BLANKS = re.compile(r"\s*")
@@ -40,7 +40,7 @@ def import_results(
 
       enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --runs runs
     """
-    from enginebench.analysis.importers.results import write_run
+    from enginebench.analysis.formats.results import write_run
 
     repeats: dict[str, int] = {}
     for file in files:
@@ -64,8 +64,8 @@ def read(path: Path) -> list[Results]:
 
 
 def _results(document: dict[str, Any], path: str) -> Results:
-    from enginebench.analysis.importers import guidellm, vllm_bench
-    from enginebench.analysis.importers.results import NotImportable
+    from enginebench.analysis.formats import guidellm, vllm_bench
+    from enginebench.analysis.formats.results import NotImportable
     from enginebench.records.plain_text import plain
 
     for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
@@ -82,7 +82,7 @@ def _results(document: dict[str, Any], path: str) -> Results:
 
 def _documents(path: Path) -> list[dict[str, Any]]:
     """Decode one document, or those that vLLM has appended, each on a line."""
-    from enginebench.analysis.importers.results import NotImportable
+    from enginebench.analysis.formats.results import NotImportable
     from enginebench.records.files import bytes_of
 
     documents: list[dict[str, Any]] = []
