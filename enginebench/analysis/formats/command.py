@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enginebench.records.formatting import counted
+
 if TYPE_CHECKING:
+    from enginebench.analysis.formats.benchmark_report_reader import ReportFile
     from enginebench.analysis.formats.results import Results
 
 MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
+MAX_YAML_BYTES = 32 << 20  # which takes half a minute
 BLANKS = re.compile(r"\s*")
-KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), and the JSON of vllm bench serve"
+KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), the JSON of vllm bench serve, and llm-d's Benchmark Report (0.2)"
+YAML = (".yaml", ".yml")
 
 
 def import_results(
@@ -25,10 +31,14 @@ def import_results(
         typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
     ] = None,
 ) -> None:
-    """Import results of guidellm or vLLM.
+    """Import results of guidellm or vLLM, and Benchmark Reports of llm-d.
 
     benchmarks.json (guidellm 0.4 to 0.7), the JSON of `vllm bench serve --save-result --save-detailed`. Of a file that
     --append-result has written, each result becomes a run.
+
+    Benchmark Report 0.2 and 0.2.1, YAML or JSON: inference-perf writes it, and llm-d-benchmark from results of aiperf,
+    inference-perf, guidellm and vLLM. Reports of one experiment (run.eid) are the stages of one run. Such a run has
+    statistics and no requests: only --slo that it was written with can be judged.
 
     Numbers that a file lacks are dashes; a finding of the run names them.
 
@@ -39,65 +49,95 @@ def import_results(
       enginebench import benchmarks.json --label vllm
 
       enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --runs runs
-    """
-    from enginebench.analysis.formats.results import write_run
 
-    repeats: dict[str, int] = {}
-    for file in files:
-        for results in read(file):
+      enginebench import results/benchmark_report_v0.2*.yaml --label llm-d
+    """
+    from enginebench.analysis.formats import benchmark_report_reader as reports
+    from enginebench.analysis.formats.results import Results, write_run
+
+    repeats: Counter[str] = Counter()
+    contents = [(file, result) for file in files for result in read(file)]
+    for file, results in contents:
+        if isinstance(results, Results):
             name = label or (results.source.model or file.stem).rpartition("/")[2]
-            repeat = repeats.get(name, 0)
-            repeats[name] = repeat + 1
-            folder = write_run(results, file, runs, name, repeat)
+            folder = write_run(results, file, runs, name, repeats[name])
+            repeats[name] += 1
             requests = sum(len(stage.requests) for stage in results.stages)
             typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
             typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
+    for run in reports.runs_of(report for _, report in contents if isinstance(report, reports.ReportFile)):
+        name = label or run[0].name
+        folder, summary, origin = reports.write_run(run, runs, name, repeats[name])
+        repeats[name] += 1
+        stages = counted(len(summary.stages), "stage")
+        typer.echo(f"{folder}: statistics of {summary.requests} requests of {origin.tool} in {stages}")
+        typer.echo(f"missing in these reports: {'; '.join(origin.lacks)}", err=True)
 
 
-def read(path: Path) -> list[Results]:
+def read(path: Path) -> list[Results | ReportFile]:
     """Raises `NotImportable`, and `OSError` where the file cannot be read."""
     documents = _documents(path)
     return [
-        _results(document, f"{path}, result {number}," if len(documents) > 1 else str(path))
+        _results(document, path, f"{path}, result {number}," if len(documents) > 1 else str(path))
         for number, document in enumerate(documents, 1)
     ]
 
 
-def _results(document: dict[str, Any], path: str) -> Results:
+def _results(document: dict[str, Any], path: Path, name: str) -> Results | ReportFile:
+    from enginebench.analysis.formats import benchmark_report_reader as reports
     from enginebench.analysis.formats import guidellm, vllm_bench
     from enginebench.analysis.formats.results import NotImportable
     from enginebench.records.plain_text import plain
 
-    for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
-        try:
+    try:
+        if reports.is_report(document):
+            return reports.read(document, path)
+        for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
             if fits(document):
                 return reader(document)
-        except NotImportable as error:
-            raise NotImportable(f"{path} {error}") from None
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            cause = plain(repr(error))[:200]
-            raise NotImportable(f"{path} looks like a known format but cannot be read ({cause}).") from None
-    raise NotImportable(f"{path} has an unknown format; known are {KNOWN}.")
+    except NotImportable as error:
+        raise NotImportable(f"{name} {error}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        cause = plain(repr(error))[:200]
+        raise NotImportable(f"{name} looks like a known format but cannot be read ({cause}).") from None
+    raise NotImportable(f"{name} has an unknown format; known are {KNOWN}.")
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:
     """Decode one document, or those that vLLM has appended, each on a line."""
+    import yaml
+
     from enginebench.analysis.formats.results import NotImportable
     from enginebench.records.files import bytes_of
+    from enginebench.records.plain_text import plain
 
     documents: list[dict[str, Any]] = []
     at, decoder = 0, json.JSONDecoder()
     try:
-        content = bytes_of(path, MAX_BYTES)
+        content = bytes_of(path, MAX_YAML_BYTES if path.suffix in YAML else MAX_BYTES)
     except ValueError as error:
         raise NotImportable(str(error)) from None
     try:
         text = content.decode("utf-8-sig").rstrip()
+        if path.suffix in YAML:
+            return [_yaml(text)]
         while at < len(text) or not documents:
             document, at = decoder.raw_decode(text, BLANKS.match(text, at).end())  # type: ignore[union-attr]
             documents.append(document if isinstance(document, dict) else {})
     except UnicodeDecodeError:  # its repr() would be the whole file
         raise NotImportable(f"{path} is not text in UTF-8: convert it first.") from None
-    except (ValueError, RecursionError) as error:
-        raise NotImportable(f"{path} is not JSON ({error}); known are {KNOWN}.") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        form, cause = "YAML" if path.suffix in YAML else "JSON", plain(str(error))
+        raise NotImportable(f"{path} is not {form} ({cause}); known are {KNOWN}.") from None
     return documents
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    """Raises `ValueError` for aliases, by which a small file can stand for an endless document."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where there is one
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
+        raise ValueError("it has aliases")
+    document = yaml.load(text, Loader=loader)
+    return document if isinstance(document, dict) else {}

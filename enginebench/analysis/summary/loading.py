@@ -13,9 +13,10 @@ import polars as pl
 from enginebench.analysis.data.requests_table import READ_ONLY
 from enginebench.analysis.data.run_data import NotARun, find_run, load_run
 from enginebench.analysis.summary.run_summary import SUMMARY, RunSummary, read_summary, summarise, write_summary
-from enginebench.records.files import META
+from enginebench.records.files import META, parts_of
 from enginebench.records.plain_text import plain
 from enginebench.records.slo import Objective
+from enginebench.records.view import Judgement
 
 
 def summaries_of(
@@ -85,7 +86,9 @@ def _is_run(folder: Path) -> bool:
 def _summary(
     folder: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, need_requests: bool
 ) -> RunSummary:
-    if (folder / SUMMARY).exists() and not (folder / META).exists():
+    if (folder / SUMMARY).exists() and not parts_of(folder, "requests*"):
+        if (folder / META).exists():  # imported as statistics
+            return _judged_by(objectives, read_summary(folder))
         if need_requests:
             raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
         return read_summary(folder)
@@ -99,6 +102,17 @@ def _summary(
         if error.errno not in READ_ONLY:
             raise
     return summary
+
+
+def _judged_by(objectives: tuple[Objective, ...], summary: RunSummary) -> RunSummary:
+    """Keep the judgements of a run without requests; whether it meets other objectives is not known."""
+    if not objectives:
+        return summary
+    stages = tuple(
+        replace(stage, judgements=tuple(stage.judgement(o) or Judgement.without(o) for o in objectives))
+        for stage in summary.stages
+    )
+    return replace(summary, objectives=objectives, stages=stages)
 
 
 if __name__ == "__main__":  # as Locust's page has the run so far judged
