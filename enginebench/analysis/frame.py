@@ -275,8 +275,6 @@ def stage_rows(stage: StageView) -> Iterator[Row]:
 
 
 def _statistics(distribution: Distribution) -> Iterator[tuple[str, Estimate]]:
-    if not distribution.n:
-        return
     answered = distribution.n - distribution.failed
     for name in ("mean", "deviation", "least", "largest"):
         if (value := getattr(distribution, name)) is not None:

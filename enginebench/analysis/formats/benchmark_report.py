@@ -246,6 +246,15 @@ SLOTS = (
     Slot("requests_running", None, "running_requests", "count"),
     Slot("requests_waiting", None, "waiting_requests", "count"),
 )
+OTHER_MEANINGS = {
+    ("aiperf", "inter_token_latency"): TPOT,
+    ("guidellm", "inter_token_latency"): TPOT,
+    ("guidellm", "time_per_output_token"): "ntpot",
+}
+"""What tools mean by a field, if it is another metric than that of its slot: aiperf and guidellm have a mean for each
+request as their inter-token latency, and guidellm counts the wait for the first token as time per output token
+(inter_token_latency_metric.py in ai-dynamo/aiperf, schemas/request_stats.py in vllm-project/guidellm)."""
+
 STATISTICS: Mapping[str, str] = {
     "mean": "mean",
     "deviation": "stddev",

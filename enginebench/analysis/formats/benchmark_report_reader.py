@@ -19,6 +19,7 @@ import msgspec
 
 from enginebench.analysis.formats.benchmark_report import (
     FACTORS,
+    OTHER_MEANINGS,
     READ_VERSIONS,
     SLOTS,
     STATISTICS,
@@ -28,6 +29,7 @@ from enginebench.analysis.formats.benchmark_report import (
     Requests,
     Row,
     RunTime,
+    Slot,
     Statistics,
 )
 from enginebench.analysis.formats.results import COMMON, NotImportable, imported_folder, load_of, write_imported
@@ -38,6 +40,7 @@ from enginebench.records.load import Load as AppliedLoad
 from enginebench.records.load import Rate
 from enginebench.records.load import load_of as load_of_unit
 from enginebench.records.metrics import (
+    ACHIEVED_RATE,
     BY_NAME,
     FAILURE_SHARE,
     ICL,
@@ -110,7 +113,10 @@ class ReportFile:
         start, end, duration = self.time.start, self.time.end, self.time.duration
         if duration is None and start is not None and end is not None:
             duration = end - start
-        return 0.0 if duration is None else max(duration.total_seconds(), 0.0)
+        if duration is not None:
+            return max(duration.total_seconds(), 0.0)
+        values = {row.metric: row.value or 0.0 for row in self.rows if row.statistic in {"value", "count"}}
+        return values["ok"] / values[ACHIEVED_RATE] if values.get(ACHIEVED_RATE) else 0.0
 
     @property
     def model(self) -> str | None:
@@ -211,6 +217,7 @@ def write_run(files: Sequence[ReportFile], folder: Path, label: str, repeat: int
         stages=tuple(replace(view, findings=tuple(f for f in findings if f.stage == view.key)) for view in views),
         flow=FlowSeries(1.0, (), ()),
         findings=tuple(findings),
+        statistics_only=True,
     )
     stages = tuple(
         Stage(index, plan[index], start, start, end, end)
@@ -281,7 +288,7 @@ def _rows_of(report: BenchmarkReport) -> Iterator[Row]:
             yield Row(outcome, "count", "requests", float(count or 0))
     if failed is not None and total > (incomplete or 0):
         yield _mean_row(FAILURE_SHARE, failed / (total - (incomplete or 0)))
-    for slot, field in _fields(report):
+    for slot, name, field in _fields(report):
         factor = FACTORS[slot.units].get(field.units)
         if factor is None:
             raise NotImportable(f"has its {slot.field} in `{field.units}`, which is no unit of it.")
@@ -292,15 +299,15 @@ def _rows_of(report: BenchmarkReport) -> Iterator[Row]:
         }
         if slot.part is None:
             if "mean" in values and "largest" in values:
-                yield Row(slot.name, "mean", value=values["mean"])
-                yield Row(slot.name, "peak", value=values["largest"])
-        elif slot.name in QUANTITY_BY_NAME:
+                yield Row(name, "mean", value=values["mean"])
+                yield Row(name, "peak", value=values["largest"])
+        elif name in QUANTITY_BY_NAME:
             if "mean" in values:
-                yield _mean_row(slot.name, values["mean"])
+                yield _mean_row(name, values["mean"])
         elif ok:
-            n = 0 if slot.name == ICL.name else total  # of the gaps the number is not known
-            yield from _metric_rows(slot.name, values, n, min(ok, n), failed or 0)
-        if slot.name == TPOT and values.get("p50"):
+            n = 0 if name == ICL.name else total  # of the gaps the number is not known
+            yield from _metric_rows(name, values, n, min(ok, n), failed or 0)
+        if name == TPOT and values.get("p50"):
             yield _mean_row(USER_THROUGHPUT, 1 / values["p50"])
 
 
@@ -331,8 +338,11 @@ def _requests(report: BenchmarkReport) -> Requests:
     return aggregate.requests
 
 
-def _fields(report: BenchmarkReport) -> Iterator[tuple[Any, Statistics]]:
-    """Yield the statistics of the slots that the report fills; the resources are those of the first component."""
+def _fields(report: BenchmarkReport) -> Iterator[tuple[Slot, str, Statistics]]:
+    """Yield the slots that the report fills, what they are by our names, and their statistics. The resources are those
+    of the first component."""
+    load = None if report.scenario is None else report.scenario.load
+    tool = "" if load is None else load.standardized.tool
     performance, seen = report.results.request_performance, report.results.observability
     components = [part.aggregate for part in (seen.components if seen is not None else None) or () if part.aggregate]
     for slot in SLOTS:
@@ -342,7 +352,7 @@ def _fields(report: BenchmarkReport) -> Iterator[tuple[Any, Statistics]]:
             part = None if performance is None else getattr(performance.aggregate, slot.part)
         field = getattr(part, slot.field, None)
         if field is not None:
-            yield slot, field
+            yield slot, OTHER_MEANINGS.get((tool, slot.field), slot.name), field
 
 
 def _distribution(part: Mapping[str, Row]) -> Distribution:

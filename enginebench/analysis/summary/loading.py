@@ -16,7 +16,6 @@ from enginebench.analysis.summary.run_summary import SUMMARY, RunSummary, read_s
 from enginebench.records.files import META, parts_of
 from enginebench.records.plain_text import plain
 from enginebench.records.slo import Objective
-from enginebench.records.view import Judgement
 
 
 def summaries_of(
@@ -87,11 +86,12 @@ def _summary(
     folder: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, need_requests: bool
 ) -> RunSummary:
     if (folder / SUMMARY).exists() and not parts_of(folder, "requests*"):
-        if (folder / META).exists():  # imported as statistics
-            return _judged_by(objectives, read_summary(folder))
-        if need_requests:
+        summary = read_summary(folder)
+        if summary.statistics_only and objectives not in {(), summary.objectives}:
+            raise NotARun(f"{folder} was imported as statistics, without requests to judge: report it without --slo.")
+        if need_requests and not summary.statistics_only:
             raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
-        return read_summary(folder)
+        return summary
     try:
         summary = summarise(load_run(folder, tokenizer), objectives)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -102,17 +102,6 @@ def _summary(
         if error.errno not in READ_ONLY:
             raise
     return summary
-
-
-def _judged_by(objectives: tuple[Objective, ...], summary: RunSummary) -> RunSummary:
-    """Keep the judgements of a run without requests; whether it meets other objectives is not known."""
-    if not objectives:
-        return summary
-    stages = tuple(
-        replace(stage, judgements=tuple(stage.judgement(o) or Judgement.without(o) for o in objectives))
-        for stage in summary.stages
-    )
-    return replace(summary, objectives=objectives, stages=stages)
 
 
 if __name__ == "__main__":  # as Locust's page has the run so far judged
