@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from enginebench.records.metrics import ACHIEVED_RATE, E2E, ICL, OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TPOT, TTFT
+from enginebench.records.rules import SloAnswer
 from enginebench.records.view import Missing, Severity
 
 TOOL, VERSION = "enginebench", "0.2.1"
@@ -106,6 +107,16 @@ class Row(Part):
     high: float | None = None
     n: int = 0
     missing: Missing | None = None
+    effective: float | None = None  # effective sample size, of a share
+
+
+class Judged(Part):
+    """A `Judgement` of the stage by one objective."""
+
+    objective: str
+    share: Row
+    answer: SloAnswer
+    unknown: int = 0
 
 
 class Warned(Part):
@@ -134,7 +145,7 @@ class Metadata(Part):
 
     stage: StageFacts
     rows: tuple[Row, ...]
-    objectives: tuple[str, ...] = ()
+    judgements: tuple[Judged, ...] = ()
     attained: dict[str, Row] = {}  # share of requests within all objectives of a tier
     verdicts: tuple[Verdict, ...] = ()
     warnings: tuple[Warned, ...] = ()

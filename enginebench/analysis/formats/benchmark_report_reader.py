@@ -51,7 +51,7 @@ from enginebench.records.metrics import (
 )
 from enginebench.records.plain_text import plain_json
 from enginebench.records.request import CUT_OFF
-from enginebench.records.rules import answer_of, nearest_rank
+from enginebench.records.rules import nearest_rank
 from enginebench.records.run import Imported, RunFacts, RunMeta
 from enginebench.records.slo import parse_objectives
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
@@ -208,12 +208,11 @@ def write_run(files: Sequence[ReportFile], folder: Path, label: str, repeat: int
     origin = Imported(tool, first.path.name, lacks)
     findings = [*_findings(files, views, label), *findings_of([(KIND_BY_NAME["imported"], imported(origin))], label)]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    objectives = parse_objectives(first.metadata.objectives) if first.metadata is not None else ()
     summary = RunSummary(
         **facts.facts,
         folder=place,
         requests=sum(view.requests for view in views),
-        objectives=objectives,
+        objectives=tuple(judgement.objective for judgement in views[0].judgements),
         stages=tuple(replace(view, findings=tuple(f for f in findings if f.stage == view.key)) for view in views),
         flow=FlowSeries(1.0, (), ()),
         findings=tuple(findings),
@@ -269,11 +268,12 @@ def _view(file: ReportFile, key: StageKey, plan: StagePlan, started: datetime | 
     if file.metadata is None:
         return view
     view = replace(view, **{name: getattr(file.metadata.stage, name) for name in file.metadata.stage.__struct_fields__})
-    objectives = parse_objectives(file.metadata.objectives)
-    shares = {o: _estimate(by_metric[f"slo {o}"]["share"]) for o in objectives if f"slo {o}" in by_metric}
-    judged = (Judgement(o, share, answer_of(share.low, share.high, o.q)) for o, share in shares.items())
+    judgements = (
+        Judgement(parse_objectives([part.objective])[0], _estimate(part.share), part.answer, part.unknown)
+        for part in file.metadata.judgements
+    )
     attained = {tier: _estimate(row) for tier, row in file.metadata.attained.items()}
-    return replace(view, judgements=tuple(judged), attained=attained)
+    return replace(view, judgements=tuple(judgements), attained=attained)
 
 
 def _rows_of(report: BenchmarkReport) -> Iterator[Row]:
@@ -375,7 +375,7 @@ def _distribution(part: Mapping[str, Row]) -> Distribution:
 def _estimate(row: Row) -> Estimate:
     value = math.inf if row.value is None and row.missing is Missing.FAILED else row.value
     high = math.inf if row.high is None and row.low is not None else row.high
-    return Estimate(value, row.low, high, row.n, row.missing)
+    return Estimate(value, row.low, high, row.n, row.missing, row.effective)
 
 
 def _findings(files: Sequence[ReportFile], views: Sequence[StageView], label: str) -> Iterator[Finding]:

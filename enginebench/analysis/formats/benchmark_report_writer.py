@@ -20,6 +20,7 @@ from enginebench.analysis.formats.benchmark_report import (
     Component,
     ComponentMetadata,
     ComponentObservability,
+    Judged,
     Latency,
     Length,
     Load,
@@ -49,7 +50,7 @@ from enginebench.records.files import write_inside
 from enginebench.records.load import Users
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 from enginebench.records.run import instant
-from enginebench.records.view import StageView
+from enginebench.records.view import Estimate, StageView
 
 FILE = "benchmark_report_v0.2.1,_stage_{}.yaml"  # llm-d-benchmark's scripts look for benchmark_report_v0.2*.yaml
 
@@ -96,17 +97,21 @@ def report_of(frame: Frame, run: RunSummary, stage: StageView) -> BenchmarkRepor
                 Metadata(
                     stage=StageFacts(**{name: getattr(stage, name) for name in StageFacts.__struct_fields__}),
                     rows=tuple(msgspec.convert(row, Row) for row in rows),
-                    objectives=tuple(map(str, run.objectives)),
-                    attained={
-                        tier: msgspec.convert(cells("attained", "share", "share", share), Row)
-                        for tier, share in stage.attained.items()
-                    },
+                    judgements=tuple(
+                        Judged(str(part.objective), _share(part.share), part.answer, part.unknown)
+                        for part in stage.judgements
+                    ),
+                    attained={tier: _share(share) for tier, share in stage.attained.items()},
                     verdicts=tuple(_verdicts(frame, run.label, stage.label)),
                     warnings=tuple(_warnings(run, stage)),
                 ),
             ),
         ),
     )
+
+
+def _share(estimate: Estimate) -> Row:
+    return msgspec.convert(cells("slo", "share", "share", estimate) | {"effective": estimate.effective}, Row)
 
 
 def _statistics(values: Mapping[tuple[str, str], float | None], part: str | None) -> dict[str, Statistics]:
