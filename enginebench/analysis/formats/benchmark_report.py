@@ -14,8 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from enginebench.records.metrics import ACHIEVED_RATE, E2E, ICL, OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TPOT, TTFT
-from enginebench.records.rules import SloAnswer
-from enginebench.records.view import Missing, Severity
+from enginebench.records.view import Estimate, Finding, Judgement, Missing
 
 TOOL, VERSION = "enginebench", "0.2.1"
 READ_VERSIONS = ("0.2", VERSION)
@@ -37,6 +36,9 @@ class Statistics(Part):
     max: float | None = None
 
 
+Fields = Mapping[str, Statistics | None]
+
+
 class Requests(Part):
     total: int
     failures: int | None = None
@@ -45,41 +47,19 @@ class Requests(Part):
     output_length: Statistics | None = None
 
 
-class Latency(Part):
-    time_to_first_token: Statistics | None = None
-    normalized_time_per_output_token: Statistics | None = None
-    time_per_output_token: Statistics | None = None
-    inter_token_latency: Statistics | None = None
-    request_latency: Statistics | None = None
-
-
-class Throughput(Part):
-    output_token_rate: Statistics | None = None
-    request_rate: Statistics | None = None
-
-
 class Aggregate(Part):
     requests: Requests | None = None
-    latency: Latency | None = None
-    throughput: Throughput | None = None
+    latency: Fields | None = None
+    throughput: Fields | None = None
 
 
 class RequestPerformance(Part):
-    aggregate: Aggregate | None = None
-
-
-class Resources(Part):
-    kv_cache_usage: Statistics | None = None
-    gpu_memory_usage: Statistics | None = None
-    gpu_utilization: Statistics | None = None
-    power_consumption: Statistics | None = None
-    running_requests: Statistics | None = None
-    waiting_requests: Statistics | None = None
+    aggregate: Aggregate
 
 
 class ComponentObservability(Part):
     component_label: str
-    aggregate: Resources | None = None
+    aggregate: Fields | None = None
 
 
 class StageFacts(Part):
@@ -107,48 +87,21 @@ class Row(Part):
     high: float | None = None
     n: int = 0
     missing: Missing | None = None
-    effective: float | None = None  # effective sample size, of a share
-
-
-class Judged(Part):
-    """A `Judgement` of the stage by one objective."""
-
-    objective: str
-    share: Row
-    answer: SloAnswer
-    unknown: int = 0
-
-
-class Warned(Part):
-    """A finding of the stage, or of the run."""
-
-    kind: str
-    severity: Severity
-    evidence: str
-    remedy: str = ""
-    of_run: bool = False
-
-
-class Verdict(Part):
-    """The verdict on the load within a tier of objectives, over all `runs` of the engine."""
-
-    objectives: tuple[str, ...]
-    status: str
-    confirmed: bool
-    share: float | None
-    n: int
-    runs: int
 
 
 class Metadata(Part):
-    """What the format has no field for: the rows have the intervals, and the client's own error."""
+    """What the format has no field for. The rows have the intervals, and the load generator's own error.
+
+    `warnings` are the findings of the stage and, without a stage, of the run. `verdicts` say for each tier of
+    objectives whether the load meets it over all repeats, and whether that is confirmed.
+    """
 
     stage: StageFacts
     rows: tuple[Row, ...]
-    judgements: tuple[Judged, ...] = ()
-    attained: dict[str, Row] = {}  # share of requests within all objectives of a tier
-    verdicts: tuple[Verdict, ...] = ()
-    warnings: tuple[Warned, ...] = ()
+    judgements: tuple[Judgement, ...] = ()
+    attained: dict[str, Estimate] = {}
+    verdicts: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[Finding, ...] = ()
 
 
 class Observability(Part):
@@ -178,29 +131,20 @@ class LoadStandardized(Part):
     concurrency: float | None = None  # written as a whole number, as the schema wants it; .inf is none
 
 
-class LoadMetadata(Part):
-    description: str | None = None
-
-
 class Native(Part):
     config: Any = None
 
 
 class Load(Part):
-    metadata: LoadMetadata
+    metadata: Any
     standardized: LoadStandardized
     native: Native
-
-
-class ComponentMetadata(Part):
-    label: str
-    cfg_id: str
 
 
 class Component(Part):
     """`standardized` is of the kind `inference_engine`, or `generic` if its accelerator is not known."""
 
-    metadata: ComponentMetadata
+    metadata: dict[str, Any]
     standardized: dict[str, Any]
     native: Native
 

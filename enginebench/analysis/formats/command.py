@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
 MAX_YAML_BYTES = 32 << 20  # which takes half a minute
 BLANKS = re.compile(r"\s*")
-KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), the JSON of vllm bench serve, and llm-d's Benchmark Report (0.2)"
+KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), the JSON of vllm bench serve, and llm-d's Benchmark Report 0.2"
 YAML = (".yaml", ".yml")
 
 
@@ -36,9 +38,9 @@ def import_results(
     benchmarks.json (guidellm 0.4 to 0.7), the JSON of `vllm bench serve --save-result --save-detailed`. Of a file that
     --append-result has written, each result becomes a run.
 
-    Benchmark Report 0.2 and 0.2.1, YAML or JSON: inference-perf writes it, and llm-d-benchmark from results of aiperf,
-    inference-perf, guidellm and vLLM. Reports of one experiment (run.eid) are the stages of one run. Such a run has
-    statistics and no requests: only --slo that it was written with can be judged.
+    Benchmark Report 0.2 and 0.2.1 in YAML or JSON, which llm-d-benchmark makes of results of inference-perf, aiperf,
+    guidellm and vLLM, and `enginebench report --format br`. Reports of one experiment (run.eid) are the stages of one
+    run. It has statistics and no requests, so `report --slo` and `plan` do not take it.
 
     Numbers that a file lacks are dashes; a finding of the run names them.
 
@@ -52,12 +54,12 @@ def import_results(
 
       enginebench import results/benchmark_report_v0.2*.yaml --label llm-d
     """
-    from enginebench.analysis.formats import benchmark_report_reader as reports
+    from enginebench.analysis.formats import benchmark_report_runs as report_runs
     from enginebench.analysis.formats.results import Results, write_run
 
     repeats: Counter[str] = Counter()
-    contents = [(file, result) for file in files for result in read(file)]
-    for file, results in contents:
+    reports: list[ReportFile] = []
+    for file, results in ((file, results) for file in files for results in read(file)):
         if isinstance(results, Results):
             name = label or (results.source.model or file.stem).rpartition("/")[2]
             folder = write_run(results, file, runs, name, repeats[name])
@@ -65,9 +67,12 @@ def import_results(
             requests = sum(len(stage.requests) for stage in results.stages)
             typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
             typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
-    for run in reports.runs_of(report for _, report in contents if isinstance(report, reports.ReportFile)):
+        else:
+            reports.append(results)
+    for run in report_runs.runs_of(reports):
         name = label or run[0].name
-        folder, summary, origin = reports.write_run(run, runs, name, repeats[name])
+        with _readable(str(run[0].path)):
+            folder, summary, origin = report_runs.write_run(run, runs, name, repeats[name])
         repeats[name] += 1
         stages = counted(len(summary.stages), "stage")
         typer.echo(f"{folder}: statistics of {summary.requests} requests of {origin.tool} in {stages}")
@@ -87,20 +92,29 @@ def _results(document: dict[str, Any], path: Path, name: str) -> Results | Repor
     from enginebench.analysis.formats import benchmark_report_reader as reports
     from enginebench.analysis.formats import guidellm, vllm_bench
     from enginebench.analysis.formats.results import NotImportable
-    from enginebench.records.plain_text import plain
 
-    try:
+    with _readable(name):
         if reports.is_report(document):
             return reports.read(document, path)
         for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
             if fits(document):
                 return reader(document)
+        raise NotImportable(f"has an unknown format; known are {KNOWN}.")
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Raises `NotImportable` with the name of the file before what a reader says."""
+    from enginebench.analysis.formats.results import NotImportable
+    from enginebench.records.plain_text import plain
+
+    try:
+        yield
     except NotImportable as error:
         raise NotImportable(f"{name} {error}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         cause = plain(repr(error))[:200]
         raise NotImportable(f"{name} looks like a known format but cannot be read ({cause}).") from None
-    raise NotImportable(f"{name} has an unknown format; known are {KNOWN}.")
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:

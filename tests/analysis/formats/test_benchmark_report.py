@@ -351,7 +351,7 @@ def test_reports_of_one_experiment_are_stages_and_repeats(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"version": "0.1"}, "is a Benchmark Report 0.1; those that are read are 0.2 and 0.2.1."),
+        ({"version": "0.1"}, "is a Benchmark Report 0.1; 0.2 and 0.2.1 are read."),
         ({"load": {"rate_qps": None}}, "has neither rate_qps nor concurrency: its load is not known."),
         ({"requests": {"failures": 101}}, "counts 100 requests, and more of them as failed or incomplete."),
         (
