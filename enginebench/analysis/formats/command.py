@@ -59,10 +59,11 @@ def import_results(
 
     repeats: Counter[str] = Counter()
     reports: list[ReportFile] = []
-    for file, results in ((file, results) for file in files for results in read(file)):
+    for file, results in ((path, results) for path in files for results in read(path)):
         if isinstance(results, Results):
             name = label or (results.source.model or file.stem).rpartition("/")[2]
-            folder = write_run(results, file, runs, name, repeats[name])
+            with _readable(str(file)):
+                folder = write_run(results, file, runs, name, repeats[name])
             repeats[name] += 1
             requests = sum(len(stage.requests) for stage in results.stages)
             typer.echo(f"{folder}: {requests} requests of {results.source.tool}")

@@ -30,7 +30,7 @@ COMMON = (CLIENT_CLOCK, SERVER_TIMES, TELEMETRY)
 
 
 class NotImportable(UserMistake):
-    """A file cannot be imported. The message is one sentence with a remedy; a reader's begins after the file's name."""
+    """A file cannot be imported. The message is one sentence with a remedy, which begins after the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
     lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
     contents = f"{source}{[stage.load for stage in results.stages]}{lines}"
     place = imported_folder(folder, label, file, source.started_at, contents)
-    stages = tuple(_stage(index, stage, file) for index, stage in enumerate(results.stages))
+    stages = tuple(_stage(index, stage) for index, stage in enumerate(results.stages))
     meta = RunMeta(
         run_id=place.name,
         started_at=(source.started_at or datetime.now(UTC)).isoformat(),
@@ -121,15 +121,15 @@ def write_imported(place: Path, meta: RunMeta, file: Path, lines: str = "") -> N
         msgspec.json.Decoder(Line).decode_lines(lines)
         decode_document(msgspec.json.encode(meta), RunMeta, file).checked()
     except (ValueError, OverflowError, TypeError) as error:
-        raise NotImportable(f"{file} has numbers or texts that no run can have ({plain(str(error))[:200]}).") from None
+        raise NotImportable(f"has numbers or texts that no run can have ({plain(str(error))[:200]}).") from None
     place.parent.mkdir(parents=True, exist_ok=True)
     place_inside(place.parent, f"{place.name}/{META}")
     write_meta(place, meta)
 
 
-def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:
+def _stage(index: int, stage: ImportedStage) -> Stage:
     if stage.load is None:
-        raise NotImportable(f"{file} has no single number of users or rate: measure one load, not a ramp.")
+        raise NotImportable("has no single number of users or rate: measure one load, not a ramp.")
     begin = min([stage.start, *(record.t_sched for record in stage.requests)])
     ended = max([stage.end, *(record.t_end for record in stage.requests)])
     plan = StagePlan(stage.load, Extent((stage.start - begin) / SECOND), Extent((stage.end - stage.start) / SECOND))
