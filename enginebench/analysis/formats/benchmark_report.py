@@ -90,7 +90,7 @@ class Row(Part):
 
 
 class Metadata(Part):
-    """What the format has no field for. The rows have the intervals, and the load generator's own error.
+    """Everything that the format has no field for. The rows have the intervals, and the load generator's own error.
 
     `warnings` are the findings of the stage and, without a stage, of the run. `verdicts` say for each tier of
     objectives whether the load meets it over all repeats, and whether that is confirmed.
@@ -176,7 +176,7 @@ class BenchmarkReport(Part):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where the format has a metric, a quantity or a gauge, by its name in enginebench/records."""
+    """The field of a metric, a quantity or a gauge, which has its name from enginebench/records."""
 
     name: str
     part: Literal["requests", "latency", "throughput"] | None  # None: of a component's resources

@@ -48,7 +48,7 @@ class ReportFile:
 
     @property
     def name(self) -> str:
-        """What reports call the run, unless a user says."""
+        """Return the label of the run if its user gives none."""
         label = None if self.facts is None else self.facts.label
         return label or (self.model or self.standardized.tool or self.path.stem).rpartition("/")[2]
 

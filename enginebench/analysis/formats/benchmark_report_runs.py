@@ -1,6 +1,6 @@
 """Write llm-d's Benchmark Reports as runs. They have statistics and no requests, so a run is its summary.
 
-Reports of one experiment (`run.eid`), tool and stack are the stages of one run; a stage that is there again begins the
+Reports of one experiment (`run.eid`), tool and stack are the stages of one run; another report of a stage belongs to the
 next repeat.
 """
 
@@ -148,7 +148,7 @@ def _distribution(part: Mapping[str, br.Row]) -> Distribution:
 
 
 def _estimate(row: br.Row) -> Estimate:
-    """What is infinite has no value in a row."""
+    """Return infinities as such; a row has no value for them."""
     value = math.inf if row.value is None and row.missing is Missing.FAILED else row.value
     high = math.inf if row.high is None and row.low is not None else row.high
     return Estimate(value, row.low, high, row.n, row.missing)
