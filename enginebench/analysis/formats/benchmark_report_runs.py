@@ -1,7 +1,7 @@
 """Write llm-d's Benchmark Reports as runs. They have statistics and no requests, so a run is its summary.
 
-Reports of one experiment (`run.eid`), tool and stack are the stages of one run; another report of a stage belongs to the
-next repeat.
+Reports of one experiment (`run.eid`), tool and stack are the stages of one run; another report of a stage belongs to
+the next repeat.
 """
 
 from __future__ import annotations
