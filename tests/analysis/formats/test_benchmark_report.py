@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import polars as pl
 import pytest
 import yaml
@@ -364,6 +365,29 @@ def test_reports_that_are_refused(tmp_path: Path, changes: dict[str, Any], compl
     file = other_tools.benchmark_report(tmp_path / "stage.yaml", **changes)
     result = command("import", file, "--runs", tmp_path / "runs")
     assert (result.exit_code, result.stderr) == (2, f"{file} {complaint}\n")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"rows": []}, id="no stage"),
+        pytest.param(
+            {"rows": [{"metric": "ok", "statistic": "count", "unit": "requests", "value": 1e999}]}, id="infinite"
+        ),
+        pytest.param({"rows": [{"metric": "ttft", "statistic": "p50", "missing": "who knows"}]}, id="an unknown code"),
+    ],
+)
+def test_what_enginebench_has_not_written_is_refused(tmp_path: Path, metadata: dict[str, Any]) -> None:
+    file = other_tools.benchmark_report(tmp_path / "stage.yaml")
+    report = yaml.safe_load(file.read_text())
+    stage = {"label": "1 user", "load": 1.0, "load_unit": "users", "start": 0.0, "end": 1.0}
+    report["scenario"]["load"]["native"]["config"] = msgspec.to_builtins(meta_of(stages_of((1,), 20.0)).facts)
+    report["results"]["observability"]["metadata"] = {"stage": stage if metadata["rows"] else None} | metadata
+    file.write_text(yaml.safe_dump(report))
+    result = command("import", file, "--runs", tmp_path / "runs")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file} looks like a known format but cannot be read (")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_aliases_of_yaml_are_refused(tmp_path: Path) -> None:
