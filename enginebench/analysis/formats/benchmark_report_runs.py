@@ -38,6 +38,7 @@ from enginebench.records.view import (
     keys_of,
 )
 
+NO_ROW = br.Row("", "")
 LACKS = ("single requests", "distributions")
 LACKS_OF_OTHERS = ("confidence intervals", "when a request was due", *COMMON)
 
@@ -115,9 +116,10 @@ def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageVie
             name: _estimate(parts[name]["value"]) for name in QUANTITY_BY_NAME if "value" in parts.get(name, ())
         },
         gauges={
-            name: Level(parts[name]["mean"].value or 0.0, parts[name]["peak"].value or 0.0)
+            name: Level(mean, peak)
             for name in (*GAUGES, *LOAD_GENERATOR_GAUGES)
-            if {"mean", "peak"} <= parts.get(name, {}).keys()
+            if (mean := parts.get(name, {}).get("mean", NO_ROW).value) is not None
+            and (peak := parts[name].get("peak", NO_ROW).value) is not None
         },
     )
     if file.metadata is None:
@@ -131,10 +133,9 @@ def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageVie
 
 
 def _distribution(part: Mapping[str, br.Row]) -> Distribution:
-    missing = br.Row("", "")
-    mean, deviation, least, largest = (part.get(name, missing) for name in ("mean", "deviation", "least", "largest"))
+    mean, deviation, least, largest = (part.get(name, NO_ROW) for name in ("mean", "deviation", "least", "largest"))
     n = max(row.n for row in part.values())
-    answered = {p: part.get(f"{p} of the answered", missing).value for p in PERCENTILES}
+    answered = {p: part.get(f"{p} of the answered", NO_ROW).value for p in PERCENTILES}
     return Distribution(
         n=n,
         failed=n - mean.n,
