@@ -8,7 +8,7 @@ from enginebench.analysis.commands.gate import gate
 from enginebench.analysis.commands.plan import plan
 from enginebench.analysis.commands.report import compare, report
 from enginebench.analysis.commands.runs import list_runs
-from enginebench.analysis.importers.command import import_results
+from enginebench.analysis.formats.command import import_results
 
 app = typer.Typer()
 app.command()(report)

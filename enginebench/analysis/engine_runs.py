@@ -135,7 +135,11 @@ def engine_settings(run: RunSummary) -> dict[str, Any]:
 def since_due(summaries: Sequence[RunSummary]) -> bool:
     """Return whether latencies are shown from the instant at which requests were due: in an open loop, and if it makes
     a difference, so that no delay of the load generator is left out (coordinated omission)."""
+    due = {metric.since_due for metric in REQUEST_METRICS if metric.since_due}
     stages = [stage for summary in summaries for stage in summary.stages]
+    stages = [
+        stage for stage in stages if not stage.metrics or due & stage.metrics.keys()
+    ]  # some imported runs lack it
     if any(stage.is_open for stage in stages):
         return True
     twins = [(metric.name, metric.since_due) for metric in REQUEST_METRICS if metric.since_due and metric.shown.table]

@@ -130,7 +130,7 @@ class Frame:
             place = self._place(run.label, run.model) | {"repeat": run.repeat}
             for stage in run.stages:
                 at = place | {"stage": stage.label, "load": stage.load, "load_unit": stage.load_unit}
-                yield from (at | row for row in _stage_rows(stage))
+                yield from (at | row for row in stage_rows(stage))
             yield from (place | _finding_row(finding) for finding in run.findings)
         for engine in self.engines:
             yield from self._engine_rows(engine)
@@ -251,7 +251,7 @@ def _finding_row(finding: Finding) -> Row:
     return where | {"metric": "finding", "statistic": finding.kind, "unit": finding.severity, "value": 1.0}
 
 
-def _stage_rows(stage: StageView) -> Iterator[Row]:
+def stage_rows(stage: StageView) -> Iterator[Row]:
     """Yield every number of one stage of one run."""
     for outcome, count in stage.outcomes.items():
         yield cells(outcome, "count", "requests", Estimate(float(count), n=stage.requests))
@@ -275,8 +275,6 @@ def _stage_rows(stage: StageView) -> Iterator[Row]:
 
 
 def _statistics(distribution: Distribution) -> Iterator[tuple[str, Estimate]]:
-    if not distribution.n:
-        return
     answered = distribution.n - distribution.failed
     for name in ("mean", "deviation", "least", "largest"):
         if (value := getattr(distribution, name)) is not None:

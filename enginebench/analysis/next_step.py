@@ -23,6 +23,8 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
+    if any(run.statistics_only for run in frame.runs):
+        return None
     if not frame.tier:
         return _name_slo(frame)
     if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < MIN_REPEATS:

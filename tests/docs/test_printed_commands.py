@@ -100,6 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     other_tools.guidellm(here / "benchmarks.json")
     for run in (1, 2, 3):
         other_tools.vllm_bench(here / f"run-{run}.json")
+    other_tools.benchmark_report(here / "benchmark_report_v0.2,_stage_0.yaml")
     saved = ["gate", "--runs", str(here), "--baseline", str(here / "performance" / "baseline"), "--save-baseline"]
     done = CliRunner().invoke(app, [*saved, str(here / "runs")])
     assert done.exit_code == 0, done.output

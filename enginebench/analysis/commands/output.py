@@ -39,21 +39,23 @@ def deliver(
     as_json: bool = False,
     page: Path | None = None,
     brief: bool = False,
+    written: Sequence[Path] = (),
 ) -> None:
     """Print the document, or if `brief` its first screen, and write its files; `page` is written if no other page is
-    asked for, and left out if its folder cannot be written to. Exits with the document's code unless that is 0."""
+    asked for, and left out if its folder cannot be written to. Files that are already `written` are named. Exits with
+    the document's code unless that is 0."""
     from enginebench.analysis.write.export import as_json as json_of
     from enginebench.analysis.write.export import write
     from enginebench.analysis.write.terminal import print_document
     from enginebench.settings.console import stdout
 
-    written = list(output)
+    files = [*output, *written]
     for path in output:
         write(document, path)
     if page is not None and not any(path.suffix == ".html" for path in output):
         try:
             write(document, page, inside=True)
-            written.insert(0, page)
+            files.insert(0, page)
         except OSError as error:  # the runs are on a disk that cannot be written to
             reason = error.strerror or error
             typer.echo(
@@ -63,7 +65,7 @@ def deliver(
         typer.echo(json_of(document), nl=False)
     else:
         print_document(stdout(), replace(document, sections=()) if brief else document)
-        if written:
-            typer.echo(f"\nReport: {', '.join(map(str, written))}")
+        if files:
+            typer.echo(f"\nReport: {', '.join(map(str, files))}")
     if document.exit_code:
         raise typer.Exit(document.exit_code)

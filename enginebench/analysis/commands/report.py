@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,11 +26,21 @@ RUNS = typer.Argument(
 AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")]
 
 
+Format = Annotated[
+    Literal["br"] | None,
+    typer.Option(
+        help="Also write llm-d's Benchmark Report 0.2.1, a YAML file for each stage, into the folder of each run.",
+        show_default=False,
+    ),
+]
+
+
 @with_flags(RunsSettings, PlanSettings, leave_out=("headroom", "spares", "peak_seconds"))
 def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Output = None,
     as_json: AsJson = False,
+    format: Format = None,
     allow_invalid: AllowInvalid = False,
     **given: Any,
 ) -> None:
@@ -53,6 +63,8 @@ def report(
       enginebench report runs --slo ttft_p99=1s --peak 80 --price 2.20
 
       enginebench report --output report.md --output numbers.csv
+
+      enginebench report --format br
     """
     folder: RunsSettings = read_settings(RunsSettings, given)
     plan: PlanSettings = read_settings(PlanSettings, given)
@@ -60,6 +72,7 @@ def report(
     if plan.peak is not None and not plan.slo:
         raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1s.")
     summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
+    from enginebench.analysis.formats.benchmark_report_writer import write_reports
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.replicas import replicas_of
     from enginebench.analysis.reports import report_document
@@ -69,7 +82,8 @@ def report(
     replicas = replicas_of(frame, plan)
     document = report_document(frame, replicas, plan.peak, allow_invalid)
     beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
-    deliver(document, output or (), as_json, beside / PAGE)
+    written = write_reports(frame) if format == "br" else []
+    deliver(document, output or (), as_json, beside / PAGE, written=written)
 
 
 @with_flags(ReadSettings)

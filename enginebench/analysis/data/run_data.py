@@ -75,6 +75,8 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
         damaged = f"{table} is damaged: delete it if requests*.jsonl are there to rebuild it from, else copy it again."
         raise NotARun(damaged) from None
     if requests.is_empty():
+        if meta.imported is not None:
+            raise NotARun(f"{folder} was imported as statistics: it has no requests, which this needs.")
         if meta.hosts > 1:
             raise NotARun(f"{folder} lacks what its workers recorded: copy requests-*.jsonl of every worker into it.")
         raise NotARun(f"{folder} holds no requests: let the test run longer, and see its log for errors.")

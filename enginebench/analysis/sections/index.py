@@ -75,7 +75,7 @@ def _cells(run: IndexedRun) -> Iterator[Cell]:
     met = None if capacity is None else capacity.at_load
     stage = frame.stages[-1].label if met is None else met.stage
     yield Word(stage)
-    for column in SHOWN:
+    for column in columns("table", frame.since_due):
         estimate = engine.column(stage, column)
         yield None if estimate.value is None else Number(estimate, column.unit)
     counts = Counter(finding.severity for finding in run.summary.findings)

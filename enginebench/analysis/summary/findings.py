@@ -19,6 +19,7 @@ from enginebench.records.findings.load_generator import arrivals_missing, proces
 from enginebench.records.formatting import counted, format_count, format_seconds, format_share, in_words, join_labels
 from enginebench.records.metrics import CHUNK_RATE, CLIENT_ERROR
 from enginebench.records.request import UNSENT
+from enginebench.records.run import Imported
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, SERVERS
 from enginebench.records.view import Evidence, Finding, StageView, keys_of
@@ -27,10 +28,14 @@ SILENT = 10 * SECOND  # without a sample of the server at the end of a window
 SOURCES = {**GAUGES, **COUNTERS}
 
 
+def imported(origin: Imported) -> Evidence:
+    lacks = in_words(origin.lacks)
+    return Evidence("note", f"the run was made by {origin.tool} and imported from {origin.file}; it has no {lacks}")
+
+
 def _imported(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    if (origin := run.meta.imported) is not None:
-        lacks = in_words(origin.lacks)
-        yield Evidence("note", f"the run was made by {origin.tool} and imported from {origin.file}; it has no {lacks}")
+    if run.meta.imported is not None:
+        yield imported(run.meta.imported)
 
 
 def _unsent(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

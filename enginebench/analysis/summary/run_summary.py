@@ -63,6 +63,7 @@ class RunSummary(RunFacts):
     flow: FlowSeries
     findings: tuple[Finding, ...]
     profile: tuple[str, ...] = ()  # names of the files that a profiler wrote
+    statistics_only: bool = False  # imported from a format without requests
     disruptions: tuple[Disruption, ...] = ()  # bursts, and what was done to the server
 
     @property

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 START = 1_760_000_000.0  # Unix time, seconds
 REQUESTS = 40
 
@@ -82,4 +84,66 @@ def vllm_bench(path: Path) -> Path:
         "errors": [""] * REQUESTS,
     }
     path.write_text(json.dumps(document))
+    return path
+
+
+def benchmark_report(path: Path, tool: str = "inference-perf", stage: int = 0, **changes: Any) -> Path:
+    """A report of llm-d's format as YAML: 100 requests, TTFT 0.2 s at p50, in milliseconds as vLLM's converter has it.
+
+    `changes` replace fields of `requests`, `latency` or `load`, or the `version`.
+    """
+
+    def statistics(units: str, p50: float) -> dict[str, Any]:
+        values = {"mean": p50, "stddev": 0.1 * p50, "min": 0.5 * p50, "max": 2 * p50, "p10": 0.6 * p50}
+        return {"units": units} | values | {"p50": p50, "p90": 1.2 * p50, "p95": 1.3 * p50, "p99": 1.5 * p50}
+
+    latency = {
+        "time_to_first_token": statistics("ms", 200.0),
+        "time_per_output_token": statistics("ms/token", 20.0),
+        "inter_token_latency": statistics("s/token", 0.015),
+        "request_latency": statistics("s", 0.9),
+    }
+    load = {
+        "tool": tool, "tool_version": "1.0", "source": "random", "stage": stage, "rate_qps": 5.0 * (stage + 1),
+        "input_seq_len": {"distribution": "fixed", "value": 128},
+    }  # fmt: skip
+    engine = {
+        "kind": "inference_engine", "tool": "vllm", "tool_version": "0.20", "role": "replica", "replicas": 1,
+        "model": {"name": "acme/tiny"},
+        "accelerator": {"model": "H100", "count": 1, "parallelism": {"tp": 1}},
+    }  # fmt: skip
+    resources = {"gpu_utilization": {"units": "percent", "mean": 50.0, "max": 90.0}}
+    document = {
+        "version": changes.pop("version", "0.2.1"),
+        "run": {
+            "uid": f"{path.stem}-{stage}",
+            "eid": "sweep",
+            "time": {"start": f"2026-10-01T12:0{stage}:00Z", "duration": "PT20S"},
+        },
+        "scenario": {
+            "stack": [{"metadata": {"label": "vllm-0", "cfg_id": "1"}, "standardized": engine, "native": {}}],
+            "load": {"metadata": {}, "standardized": load | changes.pop("load", {}), "native": {}},
+        },
+        "results": {
+            "request_performance": {
+                "aggregate": {
+                    "requests": {
+                        "total": 100,
+                        "failures": 0,
+                        "input_length": {"units": "count", "mean": 128.0},
+                        "output_length": {"units": "count", "mean": 32.0},
+                    }
+                    | changes.pop("requests", {}),
+                    "latency": latency | changes.pop("latency", {}),
+                    "throughput": {
+                        "output_token_rate": {"units": "tokens/s", "mean": 150.0},
+                        "request_rate": {"units": "queries/s", "mean": 4.75},
+                    },
+                }
+            },
+            "observability": {"components": [{"component_label": "vllm-0", "aggregate": resources}]},
+        },
+    }
+    assert not changes
+    path.write_text(yaml.safe_dump(document))
     return path

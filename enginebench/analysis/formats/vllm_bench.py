@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from enginebench.analysis.importers.results import (
+from enginebench.analysis.formats.results import (
     COMMON,
     ImportedStage,
     NotImportable,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from enginebench.analysis.importers.results import (
+from enginebench.analysis.formats.results import (
     COMMON,
     ImportedStage,
     NotImportable,

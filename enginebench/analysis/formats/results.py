@@ -30,7 +30,7 @@ COMMON = (CLIENT_CLOCK, SERVER_TIMES, TELEMETRY)
 
 
 class NotImportable(UserMistake):
-    """A file cannot be imported. The message is one sentence with a remedy; a reader's begins after the file's name."""
+    """A file cannot be imported. The message is one sentence with a remedy, which begins after the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,9 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
     """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
     source = results.source
     lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
-    # The id depends on the contents: importing a file again replaces its run, and repeats have different ids.
     contents = f"{source}{[stage.load for stage in results.stages]}{lines}"
-    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
-    stamp = f"{source.started_at:%Y%m%d-%H%M%S}" if source.started_at else "undated"
-    place = folder / f"{stamp}-{name}-{sha256(contents.encode()).hexdigest()[:8]}"
-    stages = tuple(_stage(index, stage, file) for index, stage in enumerate(results.stages))
+    place = imported_folder(folder, label, file, source.started_at, contents)
+    stages = tuple(_stage(index, stage) for index, stage in enumerate(results.stages))
     meta = RunMeta(
         run_id=place.name,
         started_at=(source.started_at or datetime.now(UTC)).isoformat(),
@@ -104,21 +101,35 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
         stages=stages,
         imported=Imported(source.tool, file.name, source.lacks),
     )
-    try:
-        msgspec.json.Decoder(Line).decode_lines(lines)
-        decode_document(msgspec.json.encode(meta), RunMeta, file).checked()
-    except (ValueError, OverflowError, TypeError) as error:
-        raise NotImportable(f"{file} has numbers or texts that no run can have ({plain(str(error))[:200]}).") from None
-    folder.mkdir(parents=True, exist_ok=True)
-    place_inside(folder, f"{place.name}/{META}")
-    write_meta(place, meta)
+    write_imported(place, meta, file, lines)
     write_inside(place, "requests-imported.jsonl", lines)
     return place
 
 
-def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:
+def imported_folder(folder: Path, label: str, file: Path, started_at: datetime | None, contents: str) -> Path:
+    """Return where a run is written. The name depends on the contents: importing a file again replaces its run, and
+    repeats have different names."""
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
+    stamp = f"{started_at:%Y%m%d-%H%M%S}" if started_at else "undated"
+    return folder / f"{stamp}-{name}-{sha256(contents.encode()).hexdigest()[:8]}"
+
+
+def write_imported(place: Path, meta: RunMeta, file: Path, lines: str = "") -> None:
+    """Write `meta.json` if it can be read back, and so can the `lines` of the requests. Raises `NotImportable`,
+    `OSError`."""
+    try:
+        msgspec.json.Decoder(Line).decode_lines(lines)
+        decode_document(msgspec.json.encode(meta), RunMeta, file).checked()
+    except (ValueError, OverflowError, TypeError) as error:
+        raise NotImportable(f"has numbers or texts that no run can have ({plain(str(error))[:200]}).") from None
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place_inside(place.parent, f"{place.name}/{META}")
+    write_meta(place, meta)
+
+
+def _stage(index: int, stage: ImportedStage) -> Stage:
     if stage.load is None:
-        raise NotImportable(f"{file} has no single number of users or rate: measure one load, not a ramp.")
+        raise NotImportable("has no single number of users or rate: measure one load, not a ramp.")
     begin = min([stage.start, *(record.t_sched for record in stage.requests)])
     ended = max([stage.end, *(record.t_end for record in stage.requests)])
     plan = StagePlan(stage.load, Extent((stage.start - begin) / SECOND), Extent((stage.end - stage.start) / SECOND))

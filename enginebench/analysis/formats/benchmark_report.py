@@ -1,0 +1,229 @@
+"""llm-d's Benchmark Report 0.2 and 0.2.1: the parts of the format that are written and read. A report is one stage.
+
+Fields as of llmdbenchmark/analysis/benchmark_report/schema_v0_2_1.py in llm-d/llm-d-benchmark, which allows others in
+`results.observability` only: what the format has no field for, such as intervals, is in its `metadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from enginebench.records.metrics import ACHIEVED_RATE, E2E, ICL, OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TPOT, TTFT
+from enginebench.records.view import Estimate, Finding, Judgement, Missing
+
+TOOL, VERSION = "enginebench", "0.2.1"
+READ_VERSIONS = ("0.2", VERSION)
+
+
+class Part(msgspec.Struct, omit_defaults=True):
+    """A part of a report. Fields without a value are left out."""
+
+
+class Statistics(Part):
+    units: str
+    mean: float | None = None  # which the schema requires
+    stddev: float | None = None
+    min: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+Fields = Mapping[str, Statistics | None]
+
+
+class Requests(Part):
+    total: int
+    failures: int | None = None
+    incomplete: int | None = None
+    input_length: Statistics | None = None
+    output_length: Statistics | None = None
+
+
+class Aggregate(Part):
+    requests: Requests | None = None
+    latency: Fields | None = None
+    throughput: Fields | None = None
+
+
+class RequestPerformance(Part):
+    aggregate: Aggregate
+
+
+class ComponentObservability(Part):
+    component_label: str
+    aggregate: Fields | None = None
+
+
+class StageFacts(Part):
+    """The facts about a `StageView` that are no numbers of a table, by the same names."""
+
+    label: str
+    load: float
+    load_unit: str
+    start: float
+    end: float
+    is_open: bool = False
+    varies: bool = False
+    named: bool = False
+    complete: bool = True
+
+
+class Row(Part):
+    """A row of the frame's table, without the columns that are the same in the whole report."""
+
+    metric: str
+    statistic: str
+    unit: str | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    missing: Missing | None = None
+
+
+class Metadata(Part):
+    """Everything that the format has no field for. The rows have the intervals, and the load generator's own error.
+
+    `warnings` are the findings of the stage and, without a stage, of the run. `verdicts` say for each tier of
+    objectives whether the load meets it over all repeats, and whether that is confirmed.
+    """
+
+    stage: StageFacts
+    rows: tuple[Row, ...]
+    judgements: tuple[Judgement, ...] = ()
+    attained: dict[str, Estimate] = {}
+    verdicts: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[Finding, ...] = ()
+
+
+class Observability(Part):
+    components: list[ComponentObservability] | None = None
+    metadata: Any = None  # `Metadata` if enginebench wrote it
+
+
+class Results(Part):
+    request_performance: RequestPerformance | None = None
+    observability: Observability | None = None
+
+
+class Length(Part):
+    distribution: Literal["fixed", "gaussian", "uniform", "other"]
+    value: float
+
+
+class LoadStandardized(Part):
+    tool: str
+    tool_version: str
+    source: str
+    input_seq_len: Length
+    output_seq_len: Length | None = None
+    parallelism: int | None = None
+    stage: int | None = None
+    rate_qps: float | None = None
+    concurrency: float | None = None  # written as a whole number, as the schema wants it; .inf is none
+
+
+class Native(Part):
+    config: Any = None
+
+
+class Load(Part):
+    metadata: Any
+    standardized: LoadStandardized
+    native: Native
+
+
+class Component(Part):
+    """`standardized` is of the kind `inference_engine`, or `generic` if its accelerator is not known."""
+
+    metadata: dict[str, Any]
+    standardized: dict[str, Any]
+    native: Native
+
+
+class Scenario(Part):
+    stack: list[Component] | None = None
+    load: Load | None = None
+
+
+class RunTime(Part):
+    start: datetime | None = None
+    end: datetime | None = None
+    duration: timedelta | None = None
+
+
+class Run(Part):
+    uid: str
+    eid: str | None = None
+    time: RunTime | None = None
+    description: str | None = None
+
+
+class BenchmarkReport(Part):
+    run: Run
+    results: Results
+    scenario: Scenario | None = None
+    version: str | float | None = None  # 0.2 without quotes is a number in YAML
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The field of a metric, a quantity or a gauge, which has its name from enginebench/records."""
+
+    name: str
+    part: Literal["requests", "latency", "throughput"] | None  # None: of a component's resources
+    field: str
+    units: str  # ours, by the name that the format has for them
+
+
+SLOTS = (
+    Slot(TTFT, "latency", "time_to_first_token", "s"),
+    Slot("ntpot", "latency", "normalized_time_per_output_token", "s/token"),
+    Slot(TPOT, "latency", "time_per_output_token", "s/token"),
+    Slot(ICL.name, "latency", "inter_token_latency", "s/token"),
+    Slot(E2E, "latency", "request_latency", "s"),
+    Slot(PROMPT_TOKENS, "requests", "input_length", "count"),
+    Slot(OUTPUT_TOKENS, "requests", "output_length", "count"),
+    Slot(THROUGHPUT, "throughput", "output_token_rate", "tokens/s"),
+    Slot(ACHIEVED_RATE, "throughput", "request_rate", "queries/s"),
+    Slot("kv_cache_usage", None, "kv_cache_usage", "fraction"),
+    Slot("gpu_memory_bytes", None, "gpu_memory_usage", "bytes"),
+    Slot("gpu_utilisation", None, "gpu_utilization", "fraction"),
+    Slot("gpu_power_watts", None, "power_consumption", "Watts"),
+    Slot("requests_running", None, "running_requests", "count"),
+    Slot("requests_waiting", None, "waiting_requests", "count"),
+)
+OTHER_MEANINGS = {
+    ("aiperf", "inter_token_latency"): TPOT,
+    ("guidellm", "inter_token_latency"): TPOT,
+    ("guidellm", "time_per_output_token"): "ntpot",
+}
+"""What tools mean by a field, if it is another metric than that of its slot: aiperf and guidellm have a mean for each
+request as their inter-token latency, and guidellm counts the wait for the first token as time per output token
+(inter_token_latency_metric.py in ai-dynamo/aiperf, schemas/request_stats.py in vllm-project/guidellm)."""
+
+STATISTICS: Mapping[str, str] = {
+    "mean": "mean",
+    "deviation": "stddev",
+    "least": "min",
+    "largest": "max",
+    **{name: name for name in ("p50", "p90", "p95", "p99")},
+}
+"""The format's names of the statistics in the frame's table."""
+
+FACTORS: Mapping[str, Mapping[str, float]] = {
+    "s": {"s": 1.0, "ms": 1e-3},
+    "s/token": {"s/token": 1.0, "ms/token": 1e-3},
+    "fraction": {"fraction": 1.0, "percent": 1e-2},
+    "bytes": {"bytes": 1.0, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
+    **{units: {units: 1.0} for units in ("count", "tokens/s", "queries/s", "Watts")},
+}
+"""To the units of a slot, from those that the format allows there."""

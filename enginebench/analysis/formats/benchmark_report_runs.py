@@ -1,0 +1,172 @@
+"""Write llm-d's Benchmark Reports as runs. They have statistics and no requests, so a run is its summary.
+
+Reports of one experiment (`run.eid`), tool and stack are the stages of one run; another report of a stage belongs to
+the next repeat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from enginebench.analysis.formats import benchmark_report as br
+from enginebench.analysis.formats.benchmark_report_reader import ReportFile
+from enginebench.analysis.formats.results import COMMON, imported_folder, write_imported
+from enginebench.analysis.summary.findings import imported
+from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary, write_summary
+from enginebench.records.findings.kinds import KIND_BY_NAME, findings_of
+from enginebench.records.load import Rate
+from enginebench.records.metrics import BY_NAME, ICL, PERCENTILES, QUANTITY_BY_NAME
+from enginebench.records.run import Imported, RunFacts, RunMeta
+from enginebench.records.stage import Extent, StagePlan
+from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
+from enginebench.records.view import (
+    SEVERITIES,
+    Distribution,
+    Estimate,
+    Finding,
+    Level,
+    Missing,
+    StageKey,
+    StageView,
+    keys_of,
+)
+
+NO_ROW = br.Row("", "")
+LACKS = ("single requests", "distributions")
+LACKS_OF_OTHERS = ("confidence intervals", "when a request was due", *COMMON)
+
+
+def runs_of(files: Iterable[ReportFile]) -> list[list[ReportFile]]:
+    """Group the reports into runs, each in the order of its stages."""
+    runs: dict[tuple[Any, ...], list[ReportFile]] = {}
+    for file in files:
+        key = (file.report.run.eid or file.report.run.uid, file.standardized.tool, msgspec.json.encode(file.stack))
+        repeat = 0
+        while any(earlier.stage == file.stage for earlier in runs.get((*key, repeat), ())):
+            repeat += 1
+        runs.setdefault((*key, repeat), []).append(file)
+    return [sorted(run, key=lambda file: file.stage) for run in runs.values()]
+
+
+def write_run(files: Sequence[ReportFile], folder: Path, label: str, repeat: int) -> tuple[Path, RunSummary, Imported]:
+    """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
+    first, tool = files[0], files[0].standardized.tool
+    plan = tuple(StagePlan(file.load, Extent(0.0), Extent(file.seconds)) for file in files)
+    started = min((file.start for file in files if file.start is not None), default=None)
+    views = tuple(_view(file, key, started) for file, key in zip(files, keys_of(plan).values(), strict=True))
+    place = imported_folder(
+        folder, label, first.path, started, repr([file.report.run.uid for file in files]) + repr(views)
+    )
+    facts = first.facts or RunFacts(
+        run_id=place.name,
+        started_at=(started or datetime.now(UTC)).isoformat(),
+        scenario=tool,
+        url="",
+        model=first.model,
+        workload={},
+        engine=first.engine,
+        host={},
+        versions={tool: first.standardized.tool_version} if first.standardized.tool_version else {},
+        label=label,
+        command=("enginebench", "import", first.path.name),
+    )
+    facts = replace(facts, run_id=place.name, label=label, repeat=repeat)
+    origin = Imported(tool, first.path.name, LACKS if first.facts else (*LACKS, *LACKS_OF_OTHERS, *_missing(views)))
+    findings = [*_findings(files, views, label), *findings_of([(KIND_BY_NAME["imported"], imported(origin))], label)]
+    summary = RunSummary(
+        **facts.facts,
+        folder=place,
+        requests=sum(view.requests for view in views),
+        objectives=tuple(judgement.objective for judgement in views[0].judgements),
+        stages=tuple(replace(view, findings=tuple(f for f in findings if f.stage == view.key)) for view in views),
+        flow=FlowSeries(1.0, (), ()),
+        findings=tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
+        statistics_only=True,
+    )
+    write_imported(place, RunMeta(**facts.facts, plan=plan, imported=origin), first.path)
+    write_summary(summary)
+    return place, summary, origin
+
+
+def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageView:
+    parts: dict[str, dict[str, br.Row]] = {}  # by metric and statistic
+    for row in file.rows:
+        parts.setdefault(row.metric, {})[row.statistic] = row
+    counts = {name: part["count"] for name, part in parts.items() if "count" in part}
+    start = (file.start - started).total_seconds() if file.start is not None and started is not None else 0.0
+    view = StageView(
+        index=key.index,
+        label=key.label,
+        load=file.load.value,
+        load_unit=file.load.unit,
+        is_open=isinstance(file.load, Rate),
+        start=start,
+        end=start + file.seconds,
+        outcomes={name: int(row.value or 0) for name, row in counts.items() if row.unit == "requests"},
+        counts={name: int(row.value or 0) for name, row in counts.items() if row.unit != "requests"},
+        metrics={name: _distribution(parts[name]) for name in (*BY_NAME, ICL.name) if name in parts},
+        quantities={
+            name: _estimate(parts[name]["value"]) for name in QUANTITY_BY_NAME if "value" in parts.get(name, ())
+        },
+        gauges={
+            name: Level(mean, peak)
+            for name in (*GAUGES, *LOAD_GENERATOR_GAUGES)
+            if (mean := parts.get(name, {}).get("mean", NO_ROW).value) is not None
+            and (peak := parts[name].get("peak", NO_ROW).value) is not None
+        },
+    )
+    if file.metadata is None:
+        return view
+    return replace(
+        view,
+        **{name: getattr(file.metadata.stage, name) for name in br.StageFacts.__struct_fields__},
+        judgements=file.metadata.judgements,
+        attained=file.metadata.attained,
+    )
+
+
+def _distribution(part: Mapping[str, br.Row]) -> Distribution:
+    mean, deviation, least, largest = (part.get(name, NO_ROW) for name in ("mean", "deviation", "least", "largest"))
+    n = max(row.n for row in part.values())
+    answered = {p: part.get(f"{p} of the answered", NO_ROW).value for p in PERCENTILES}
+    return Distribution(
+        n=n,
+        failed=n - mean.n,
+        mean=mean.value,
+        deviation=deviation.value,
+        least=least.value,
+        largest=largest.value,
+        percentiles={p: _estimate(part[p]) for p in PERCENTILES if p in part},
+        answered={p: value for p, value in answered.items() if value is not None} or None,
+    )
+
+
+def _estimate(row: br.Row) -> Estimate:
+    """Return infinities as such; a row has no value for them."""
+    value = math.inf if row.value is None and row.missing is Missing.FAILED else row.value
+    high = math.inf if row.high is None and row.low is not None else row.high
+    return Estimate(value, row.low, high, row.n, row.missing)
+
+
+def _findings(files: Sequence[ReportFile], views: Sequence[StageView], label: str) -> Iterator[Finding]:
+    """Yield the warnings that enginebench has written, those of the whole run once."""
+    seen: set[Finding] = set()
+    for file, view in zip(files, views, strict=True):
+        for warning in file.metadata.warnings if file.metadata is not None else ():
+            finding = replace(warning, stage=None if warning.stage is None else view.key, label=label)
+            if finding.kind in KIND_BY_NAME and finding not in seen:
+                seen.add(finding)
+                yield finding
+
+
+def _missing(views: Sequence[StageView]) -> list[str]:
+    """Return the titles of the latencies that no stage has."""
+    metrics = [BY_NAME.get(slot.name, ICL) for slot in br.SLOTS if slot.part == "latency"]
+    return [metric.title for metric in metrics if not any(metric.name in view.metrics for view in views)]

@@ -1,0 +1,158 @@
+"""`enginebench import`: other tools' results as runs, to be reported on, compared and gated."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enginebench.records.formatting import counted
+
+if TYPE_CHECKING:
+    from enginebench.analysis.formats.benchmark_report_reader import ReportFile
+    from enginebench.analysis.formats.results import Results
+
+MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
+MAX_YAML_BYTES = 32 << 20  # which takes half a minute
+BLANKS = re.compile(r"\s*")
+KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), the JSON of vllm bench serve, and llm-d's Benchmark Report 0.2"
+YAML = (".yaml", ".yml")
+
+
+def import_results(
+    files: Annotated[list[Path], typer.Argument(help="Results of other tools; several of one label are repeats.")],
+    runs: Annotated[Path, typer.Option(help="Folder to write the runs into.", metavar="FOLDER")] = Path("runs"),
+    label: Annotated[
+        str | None,
+        typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
+    ] = None,
+) -> None:
+    """Import results of guidellm or vLLM, and Benchmark Reports of llm-d.
+
+    benchmarks.json (guidellm 0.4 to 0.7), the JSON of `vllm bench serve --save-result --save-detailed`. Of a file that
+    --append-result has written, each result becomes a run.
+
+    Benchmark Report 0.2 and 0.2.1 in YAML or JSON, which llm-d-benchmark makes of results of inference-perf, aiperf,
+    guidellm and vLLM, and `enginebench report --format br`. Reports of one experiment (run.eid) are the stages of one
+    run. It has statistics and no requests, so `report --slo` and `plan` do not take it.
+
+    Numbers that a file lacks are dashes; a finding of the run names them.
+
+    Exit code: 0 good, 2 a file that cannot be imported.
+
+    Examples:
+
+      enginebench import benchmarks.json --label vllm
+
+      enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --runs runs
+
+      enginebench import results/benchmark_report_v0.2*.yaml --label llm-d
+    """
+    from enginebench.analysis.formats import benchmark_report_runs as report_runs
+    from enginebench.analysis.formats.results import Results, write_run
+
+    repeats: Counter[str] = Counter()
+    reports: list[ReportFile] = []
+    for file, results in ((path, results) for path in files for results in read(path)):
+        if isinstance(results, Results):
+            name = label or (results.source.model or file.stem).rpartition("/")[2]
+            with _readable(str(file)):
+                folder = write_run(results, file, runs, name, repeats[name])
+            repeats[name] += 1
+            requests = sum(len(stage.requests) for stage in results.stages)
+            typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
+            typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
+        else:
+            reports.append(results)
+    for run in report_runs.runs_of(reports):
+        name = label or run[0].name
+        with _readable(str(run[0].path)):
+            folder, summary, origin = report_runs.write_run(run, runs, name, repeats[name])
+        repeats[name] += 1
+        stages = counted(len(summary.stages), "stage")
+        typer.echo(f"{folder}: statistics of {summary.requests} requests of {origin.tool} in {stages}")
+        typer.echo(f"missing in these reports: {'; '.join(origin.lacks)}", err=True)
+
+
+def read(path: Path) -> list[Results | ReportFile]:
+    """Raises `NotImportable`, and `OSError` where the file cannot be read."""
+    documents = _documents(path)
+    return [
+        _results(document, path, f"{path}, result {number}," if len(documents) > 1 else str(path))
+        for number, document in enumerate(documents, 1)
+    ]
+
+
+def _results(document: dict[str, Any], path: Path, name: str) -> Results | ReportFile:
+    from enginebench.analysis.formats import benchmark_report_reader as reports
+    from enginebench.analysis.formats import guidellm, vllm_bench
+    from enginebench.analysis.formats.results import NotImportable
+
+    with _readable(name):
+        if reports.is_report(document):
+            return reports.read(document, path)
+        for fits, reader in ((guidellm.is_guidellm, guidellm.read), (vllm_bench.is_vllm, vllm_bench.read)):
+            if fits(document):
+                return reader(document)
+        raise NotImportable(f"has an unknown format; known are {KNOWN}.")
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Raises `NotImportable` with the name of the file before what a reader says."""
+    from enginebench.analysis.formats.results import NotImportable
+    from enginebench.records.plain_text import plain
+
+    try:
+        yield
+    except NotImportable as error:
+        raise NotImportable(f"{name} {error}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        cause = plain(repr(error))[:200]
+        raise NotImportable(f"{name} looks like a known format but cannot be read ({cause}).") from None
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    """Decode one document, or those that vLLM has appended, each on a line."""
+    import yaml
+
+    from enginebench.analysis.formats.results import NotImportable
+    from enginebench.records.files import bytes_of
+    from enginebench.records.plain_text import plain
+
+    documents: list[dict[str, Any]] = []
+    at, decoder = 0, json.JSONDecoder()
+    try:
+        content = bytes_of(path, MAX_YAML_BYTES if path.suffix in YAML else MAX_BYTES)
+    except ValueError as error:
+        raise NotImportable(str(error)) from None
+    try:
+        text = content.decode("utf-8-sig").rstrip()
+        if path.suffix in YAML:
+            return [_yaml(text)]
+        while at < len(text) or not documents:
+            document, at = decoder.raw_decode(text, BLANKS.match(text, at).end())  # type: ignore[union-attr]
+            documents.append(document if isinstance(document, dict) else {})
+    except UnicodeDecodeError:  # its repr() would be the whole file
+        raise NotImportable(f"{path} is not text in UTF-8: convert it first.") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        form, cause = "YAML" if path.suffix in YAML else "JSON", plain(str(error))
+        raise NotImportable(f"{path} is not {form} ({cause}); known are {KNOWN}.") from None
+    return documents
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    """Raises `ValueError` for aliases, by which a small file can stand for an endless document."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where there is one
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
+        raise ValueError("it has aliases")
+    document = yaml.load(text, Loader=loader)
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,417 @@
+"""llm-d's Benchmark Report: what is written is valid and has the report's numbers, and comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import polars as pl
+import pytest
+import yaml
+from polars.testing import assert_frame_equal
+from typer.testing import CliRunner, Result
+
+from enginebench.analysis.data.run_data import load_run
+from enginebench.analysis.frame import frame_of
+from enginebench.analysis.summary.run_summary import RunSummary, read_summary, summarise
+from enginebench.cli import app
+from enginebench.records.load import Rate
+from enginebench.records.slo import parse_objectives
+from enginebench.records.view import Missing
+from tests.support.analysis import other_tools
+from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
+
+SLO = "ttft_p90=0.1,e2e_p95=0.4"
+UNITS = {
+    "time": ("s", "ms"), "token": ("s/token", "ms/token"), "count": ("count",), "tokens": ("tokens/s",),
+    "queries": ("queries/s",), "portion": ("fraction", "percent"), "memory": ("bytes",), "power": ("Watts",),
+}  # fmt: skip
+NUMBER, TEXT, COUNT = {"type": "number"}, {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}
+INSTANT = {"type": "string", "pattern": "^[0-9-]{10}T[0-9:]{8}(\\.[0-9]+)?(Z|[+-][0-9:]{5})$"}
+ANYTHING: dict[str, Any] = {}
+
+
+def closed(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+    """The schema of an object without other fields."""
+    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
+
+
+def statistics(**fields: str) -> dict[str, Any]:
+    numbers = dict.fromkeys(("mean", "stddev", "min", "p50", "p90", "p95", "p99", "max"), NUMBER)
+    units = {name: {"enum": list(UNITS[kind])} for name, kind in fields.items()}
+    return {name: closed(("units", "mean"), units=units[name], **numbers) for name in fields}
+
+
+LENGTH = closed(("distribution", "value"), distribution={"const": "other"}, value={"type": "number", "minimum": 0})
+ENGINE = {
+    "oneOf": [
+        {"type": "object", "required": ["kind", "tool", "tool_version"], "properties": {"kind": {"const": "generic"}}},
+        closed(
+            ("kind", "tool", "tool_version", "role", "replicas", "model", "accelerator"),
+            kind={"const": "inference_engine"},
+            tool={"type": "string"},
+            tool_version={"type": "string"},
+            role={"enum": ["replica", "prefill", "decode"]},
+            replicas={"type": "integer", "minimum": 1},
+            model=closed(("name",), name={"type": "string"}),
+            accelerator=closed(
+                ("model", "count", "parallelism"), model={"type": "string"}, count=COUNT, parallelism=closed()
+            ),
+        ),
+    ]
+}
+SCHEMA = closed(
+    ("run", "results", "version"),
+    version={"const": "0.2.1"},
+    run=closed(
+        ("uid",),
+        **dict.fromkeys(("uid", "eid", "description"), TEXT),
+        time=closed(
+            (), start={"format": "date-time"}, end={"format": "date-time"}, duration={"pattern": "^PT[0-9.]+S$"}
+        ),
+    ),
+    scenario=closed(
+        (),
+        stack={
+            "type": "array",
+            "items": closed(
+                ("metadata", "standardized", "native"),
+                metadata=closed(("label", "cfg_id"), label=TEXT, cfg_id=TEXT),
+                standardized=ENGINE,
+                native=closed((), config=ANYTHING),
+            ),
+        },
+        load=closed(
+            ("metadata", "standardized", "native"),
+            metadata=closed((), description=TEXT),
+            standardized=closed(
+                ("tool", "tool_version", "source", "input_seq_len"),
+                tool=TEXT,
+                tool_version={"type": "string"},
+                source={"enum": ["random", "sampled", "unknown"]},
+                input_seq_len=LENGTH,
+                output_seq_len=LENGTH,
+                parallelism={"type": "integer", "minimum": 1},
+                stage=COUNT,
+                rate_qps={"type": "number", "exclusiveMinimum": 0},
+                concurrency={"type": "integer", "minimum": 1},
+            ),
+            native=closed((), config=ANYTHING),
+        ),
+    ),
+    results=closed(
+        (),
+        request_performance=closed(
+            (),
+            aggregate=closed(
+                (),
+                requests=closed(
+                    ("total",),
+                    **dict.fromkeys(("total", "failures", "incomplete"), COUNT),
+                    **statistics(input_length="count", output_length="count"),
+                ),
+                latency=closed(
+                    (),
+                    **statistics(time_to_first_token="time", request_latency="time"),
+                    **statistics(time_per_output_token="token", inter_token_latency="token"),
+                    **statistics(normalized_time_per_output_token="token"),
+                ),
+                throughput=closed((), **statistics(output_token_rate="tokens", request_rate="queries")),
+            ),
+        ),
+        observability={
+            "type": "object",
+            "properties": {
+                "components": {
+                    "type": "array",
+                    "items": closed(
+                        ("component_label",),
+                        component_label=TEXT,
+                        aggregate=closed(
+                            (),
+                            **statistics(gpu_memory_usage="memory", power_consumption="power"),
+                            **statistics(kv_cache_usage="portion", gpu_utilization="portion"),
+                            **statistics(running_requests="count", waiting_requests="count"),
+                        ),
+                    ),
+                }
+            },
+        },
+    ),
+)
+"""What we read in llm-d-benchmark's schema_v0_2_1.py of the fields that are written; docs/reports.md says how files
+were validated against the schema itself."""
+
+
+def command(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def reports_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("benchmark_report_v0.2.1,_stage_*.yaml"))
+
+
+def table_of(summary: RunSummary) -> pl.DataFrame:
+    """The numbers of the run, without the finding that says where it is from."""
+    table = frame_of([summary]).table.filter(pl.col("statistic") != "imported")
+    return table.sort("repeat", "stage", "metric", "statistic", nulls_last=True)
+
+
+def imported(runs: Path, *files: Path) -> list[RunSummary]:
+    result = command("import", *files, "--runs", runs)
+    assert result.exit_code == 0, result.output
+    return [read_summary(folder) for folder in sorted(runs.iterdir())]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of three scenarios with their reports: users with failures, arrivals on schedule, nothing but failures."""
+    folder = tmp_path_factory.mktemp("runs")
+    engine = Engine("fake", slots=6, prefill=0.02, tpot=0.004, tokens=13, failures=0.05, noise=0.4)
+    rate = stages_of((Rate(10.0),), 20.0)
+    written = {
+        "users": simulate(folder / "users", engine, (4, 12), 9.0, workload={"slo": SLO}),
+        "rate": write_run(folder / "rate", meta_of(rate), [record(k, k * 100_000_000) for k in range(200)], []),
+        "failures": write_run(
+            folder / "failures",
+            meta_of(stages_of((2,), 20.0)),
+            [
+                record(k, k * 100_000_000, outcome="timeout", t_first=None, t_last=None, output_tokens=None)
+                for k in range(200)
+            ],
+            [],
+        ),
+    }
+    for run in written.values():
+        result = command("report", run, "--format", "br")
+        assert result.exit_code in {0, 1, 2}, result.output
+        assert all(str(path.name) in result.output.replace("\n", "") for path in reports_in(run))
+    return written
+
+
+@pytest.mark.parametrize(("scenario", "stages"), [("users", 2), ("rate", 1), ("failures", 1)])
+def test_a_report_of_each_stage_is_valid(runs: dict[str, Path], scenario: str, stages: int) -> None:
+    files = reports_in(runs[scenario])
+    assert len(files) == stages
+    for file in files:
+        jsonschema.validate(yaml.safe_load(file.read_text()), SCHEMA)
+
+
+def test_the_fields_have_the_numbers_of_the_frame(runs: dict[str, Path]) -> None:
+    summary = summarise(load_run(runs["users"]))
+    stage = summary.stages[1]
+    report = yaml.safe_load(reports_in(runs["users"])[1].read_text())
+    aggregate = report["results"]["request_performance"]["aggregate"]
+    requests, ttft = aggregate["requests"], aggregate["latency"]["time_to_first_token"]
+    assert (requests["total"], requests["failures"]) == (stage.requests, stage.failed)
+    assert stage.failed
+    answered = stage.metrics["ttft"].answered
+    assert answered is not None
+    assert [ttft[p] for p in ("p50", "p90", "p95", "p99")] == [answered[p] for p in ("p50", "p90", "p95", "p99")]
+    assert (ttft["mean"], ttft["max"], ttft["units"]) == (
+        stage.metrics["ttft"].mean,
+        stage.metrics["ttft"].largest,
+        "s",
+    )
+    assert aggregate["throughput"]["output_token_rate"] == {"units": "tokens/s", "mean": stage.value("throughput")}
+    assert report["scenario"]["load"]["standardized"]["concurrency"] == 12
+    metadata = report["results"]["observability"]["metadata"]
+    (p90,) = [row for row in metadata["rows"] if (row["metric"], row["statistic"]) == ("ttft", "p90")]
+    estimate = stage.estimate("ttft", "p90")
+    assert (p90.get("value"), p90.get("low"), p90["n"]) == (estimate.finite.value, estimate.finite.low, estimate.n)
+    (verdict,) = metadata["verdicts"]
+    slo = frame_of([summary]).verdict("fake", "12 users")
+    assert slo is not None
+    assert (verdict["status"], verdict["confirmed"], verdict["share"]) == (slo.status.value, slo.confirmed, slo.share)
+    assert [warning["kind"] for warning in metadata["warnings"]] == [
+        finding.kind for finding in summary.findings if finding.stage in {None, stage.key}
+    ]
+
+
+def test_nothing_observed_is_left_out_and_not_zero(runs: dict[str, Path]) -> None:
+    report = yaml.safe_load(reports_in(runs["failures"])[0].read_text())
+    aggregate = report["results"]["request_performance"]["aggregate"]
+    assert aggregate["latency"] == {}
+    assert aggregate["requests"]["failures"] == aggregate["requests"]["total"] > 0
+    assert "output_length" not in aggregate["requests"]
+
+
+@pytest.mark.parametrize("scenario", ["users", "rate", "failures"])
+def test_a_round_trip_keeps_every_number(runs: dict[str, Path], tmp_path: Path, scenario: str) -> None:
+    (summary,) = imported(tmp_path / "runs", *reports_in(runs[scenario]))
+    assert_frame_equal(table_of(summary), table_of(summarise(load_run(runs[scenario]))), check_exact=True)
+    assert summary.statistics_only
+
+
+def test_a_run_is_reported_as_before(runs: dict[str, Path], tmp_path: Path) -> None:
+    imported(tmp_path / "runs", *reports_in(runs["users"]))
+    before = json.loads(command("report", runs["users"], "--json").stdout)
+    after = json.loads(command("report", "--runs", tmp_path / "runs", "--json").stdout)
+    for cell in (cell for row in before["candidates"] for cell in row.values()):
+        cell.pop("effective", None)  # of a percentile; the format's rows are those of the frame, which has none
+    for part in ("tested", "objectives", "answer", "candidates", "exit_code"):
+        assert after[part] == before[part]
+
+
+def test_the_fields_alone_come_back(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Without what only enginebench reads, as if another tool had copied the fields that the schema names."""
+    file = tmp_path / "stage.json"
+    report = yaml.safe_load(reports_in(runs["rate"])[0].read_text())
+    del report["results"]["observability"], report["scenario"]["load"]["native"]["config"]
+    file.write_text(json.dumps(report))
+    (summary,) = imported(tmp_path / "runs", file)
+    (stage,), (before,) = summary.stages, summarise(load_run(runs["rate"])).stages
+    assert (stage.label, stage.ok, stage.failed, stage.seconds) == (before.label, before.ok, 0, before.seconds)
+    for name in ("ttft", "tpot", "ntpot", "e2e"):
+        assert stage.metrics[name].mean == before.metrics[name].mean
+        for p in ("p50", "p90", "p95", "p99"):
+            assert stage.value(name, p) == before.value(name, p)
+    for name in ("throughput", "achieved_rate", "prompt_tokens", "output_tokens", "failure_share"):
+        assert stage.value(name) == before.value(name)
+    assert stage.value("ttft_user", "p50") is None
+    assert stage.value("offered_rate") is None
+
+
+def test_reports_of_another_tool(tmp_path: Path) -> None:
+    (summary,) = imported(tmp_path / "runs", other_tools.benchmark_report(tmp_path / "stage.yaml"))
+    (stage,) = summary.stages
+    assert (summary.label, summary.model, summary.scenario) == ("tiny", "acme/tiny", "inference-perf")
+    assert summary.engine == {"name": "vllm", "version": "0.20", "device": "H100"}
+    assert (stage.label, stage.is_open, stage.seconds) == ("5 req/s", True, 20.0)
+    assert (stage.value("ttft", "p95"), stage.value("tpot", "p99")) == pytest.approx((0.26, 0.03))
+    assert (stage.value("icl", "p50"), stage.value("e2e", "p90")) == pytest.approx((0.015, 1.08))
+    assert (stage.value("throughput"), stage.value("user_throughput")) == pytest.approx((150.0, 50.0))
+    assert (stage.gauges["gpu_utilisation"].mean, stage.gauges["gpu_utilisation"].peak) == (0.5, 0.9)
+    assert stage.estimate("ttft", "p95").low is None
+    (finding,) = summary.findings
+    assert finding.evidence == (
+        "the run was made by inference-perf and imported from stage.yaml; it has no single requests, distributions, "
+        "confidence intervals, when a request was due, kernel receive timestamps, client lag, the server's queue and "
+        "prefill times, telemetry of the server, GPU and load generator and NTPOT"
+    )
+    shown = command("report", "--runs", tmp_path / "runs").stdout
+    assert "At 5 req/s TTFT p50 is 200 ms and each user gets 50.0 tokens/s; tiny serves 150 tokens/s in all." in shown
+
+
+def test_percentiles_of_the_answered_are_not_those_of_all(tmp_path: Path) -> None:
+    """Of 100 requests three failed: the slowest attempted ones have waited for ever."""
+    file = other_tools.benchmark_report(tmp_path / "stage.yaml", requests={"failures": 3})
+    (summary,) = imported(tmp_path / "runs", file)
+    (stage,) = summary.stages
+    assert (stage.ok, stage.failed, stage.value("failure_share")) == (97, 3, 0.03)
+    assert stage.metrics["ttft"].answered == pytest.approx({"p50": 0.2, "p90": 0.24, "p95": 0.26, "p99": 0.3})
+    missing = {p: stage.estimate("ttft", p).missing for p in ("p50", "p95", "p99")}
+    assert missing == {"p50": Missing.NOT_OBSERVED, "p95": Missing.NOT_OBSERVED, "p99": Missing.FAILED}
+
+
+@pytest.mark.parametrize(
+    ("tool", "tpot", "ntpot", "icl"),
+    [("inference-perf", 0.02, None, 0.015), ("aiperf", 0.015, None, None), ("guidellm", 0.015, 0.02, None)],
+)
+def test_a_field_is_what_its_tool_means_by_it(
+    tmp_path: Path, tool: str, tpot: float, ntpot: float | None, icl: float | None
+) -> None:
+    latency = {"time_per_output_token": None} if tool == "aiperf" else {}
+    file = other_tools.benchmark_report(tmp_path / "stage.yaml", tool=tool, latency=latency)
+    (summary,) = imported(tmp_path / "runs", file)
+    values = [summary.stages[0].value(name, "p50") for name in ("tpot", "ntpot", "icl")]
+    assert values == [None if value is None else pytest.approx(value) for value in (tpot, ntpot, icl)]
+
+
+@pytest.mark.parametrize(
+    ("load", "label"),
+    [
+        ({"rate_qps": None, "concurrency": 8}, "8 users"),
+        ({"rate_qps": 10.0, "concurrency": float("inf")}, "10 req/s"),
+        ({"rate_qps": float("inf"), "concurrency": 16}, "16 users"),
+        ({"rate_qps": float("inf")}, "100 users"),
+    ],
+)
+def test_the_load_of_a_report(tmp_path: Path, load: dict[str, Any], label: str) -> None:
+    (summary,) = imported(tmp_path / "runs", other_tools.benchmark_report(tmp_path / "stage.yaml", load=load))
+    assert summary.stages[0].label == label
+
+
+def test_reports_of_one_experiment_are_stages_and_repeats(tmp_path: Path) -> None:
+    """Three files of the first repeat in any order, and one of the second."""
+    names = [("c", 2), ("a", 0), ("b", 1), ("again", 0)]
+    files = [other_tools.benchmark_report(tmp_path / f"{name}.yaml", stage=stage) for name, stage in names]
+    summaries = sorted(imported(tmp_path / "runs", *files), key=lambda summary: summary.repeat)
+    assert [[stage.label for stage in summary.stages] for summary in summaries] == [
+        ["5 req/s", "10 req/s", "15 req/s"],
+        ["5 req/s"],
+    ]
+    assert [(stage.start, stage.end) for stage in summaries[0].stages] == [(0.0, 20.0), (60.0, 80.0), (120.0, 140.0)]
+    imported(tmp_path / "runs", *files)
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"version": "0.1"}, "is a Benchmark Report 0.1; 0.2 and 0.2.1 are read."),
+        ({"load": {"rate_qps": None}}, "has neither rate_qps nor concurrency: its load is not known."),
+        ({"requests": {"failures": 101}}, "counts 100 requests, and more of them as failed or incomplete."),
+        (
+            {"latency": {"request_latency": {"units": "GB", "mean": 1.0}}},
+            "has its request_latency in `GB`, which is no unit of it.",
+        ),
+    ],
+)
+def test_reports_that_are_refused(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
+    file = other_tools.benchmark_report(tmp_path / "stage.yaml", **changes)
+    result = command("import", file, "--runs", tmp_path / "runs")
+    assert (result.exit_code, result.stderr) == (2, f"{file} {complaint}\n")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"rows": []}, id="no stage"),
+        pytest.param(
+            {"rows": [{"metric": "ok", "statistic": "count", "unit": "requests", "value": 1e999}]}, id="infinite"
+        ),
+        pytest.param({"rows": [{"metric": "ttft", "statistic": "p50", "missing": "who knows"}]}, id="an unknown code"),
+    ],
+)
+def test_what_enginebench_has_not_written_is_refused(tmp_path: Path, metadata: dict[str, Any]) -> None:
+    file = other_tools.benchmark_report(tmp_path / "stage.yaml")
+    report = yaml.safe_load(file.read_text())
+    stage = {"label": "1 user", "load": 1.0, "load_unit": "users", "start": 0.0, "end": 1.0}
+    report["scenario"]["load"]["native"]["config"] = msgspec.to_builtins(meta_of(stages_of((1,), 20.0)).facts)
+    report["results"]["observability"]["metadata"] = {"stage": stage if metadata["rows"] else None} | metadata
+    file.write_text(yaml.safe_dump(report))
+    result = command("import", file, "--runs", tmp_path / "runs")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file} looks like a known format but cannot be read (")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_aliases_of_yaml_are_refused(tmp_path: Path) -> None:
+    """A few lines of them would stand for more than any memory holds."""
+    file = tmp_path / "stage.yaml"
+    file.write_text("run: &a [1]\nresults: *a\n")
+    result = command("import", file, "--runs", tmp_path / "runs")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file} is not YAML (it has aliases); known are ")
+
+
+def test_statistics_cannot_be_judged_by_another_slo(tmp_path: Path) -> None:
+    (summary,) = imported(tmp_path / "runs", other_tools.benchmark_report(tmp_path / "stage.yaml"))
+    result = command("report", summary.folder, "--slo", "ttft_p95=1s")
+    refusal = "was imported as statistics, without requests to judge: report it without --slo."
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"{refusal}\n")
+    result = command("plan", summary.folder, "--peak", "80", "--slo", "ttft_p95=1s")
+    assert (result.exit_code, refusal in result.stderr) == (2, True)
+
+
+def test_an_slo_that_a_report_was_written_with_is_judged(runs: dict[str, Path], tmp_path: Path) -> None:
+    (summary,) = imported(tmp_path / "runs", *reports_in(runs["users"]))
+    assert summary.objectives == parse_objectives([SLO])
+    words = ("--slo", SLO, "--json")
+    before, after = (json.loads(command("report", run, *words).stdout) for run in (runs["users"], summary.folder))
+    assert after["answer"] == before["answer"]
