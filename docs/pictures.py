@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import shlex
 import shutil
@@ -91,8 +92,8 @@ def trace(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     rng, at, lines = Random(1), 0.0, []
     while at < 60_000:
-        hashes = [rng.getrandbits(31), rng.getrandbits(31)]
         lengths = {"input_length": rng.randint(40, 600), "output_length": rng.randint(8, 80)}
+        hashes = [rng.getrandbits(31) for _ in range(math.ceil(lengths["input_length"] / 512))]
         lines.append(json.dumps({"timestamp": round(at), **lengths, "hash_ids": hashes}))
         at += rng.gammavariate(0.25, 4) * 150
     path = folder / "trace.jsonl"

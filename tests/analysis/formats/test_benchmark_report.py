@@ -292,7 +292,7 @@ def test_reports_of_another_tool(tmp_path: Path) -> None:
         "confidence intervals, when a request was due, kernel receive timestamps, client lag, the server's queue and "
         "prefill times, telemetry of the server, GPU and load generator and NTPOT"
     )
-    shown = command("report", "--runs", tmp_path / "runs").stdout
+    shown = " ".join(command("report", "--runs", tmp_path / "runs").stdout.split())
     assert "At 5 req/s TTFT p50 is 200 ms and each user gets 50.0 tokens/s; tiny serves 150 tokens/s in all." in shown
 
 
