@@ -134,7 +134,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`label` names the point (a load); `status` and `confirmed` are those of its SLO verdict, if there is one. A
+    """`label` names the point (a load); `status` and `confirmed` are those of its SLO verdict, if there is one, and
+    `missed` names the metrics of other charts that missed their limits. A
     percentile that falls among failed requests is +∞, and drawn at the top."""
 
     x: float
@@ -144,6 +145,7 @@ class Point:
     label: str = ""
     status: Status | None = None
     confirmed: bool = True
+    missed: str = ""
 
     @property
     def failed(self) -> bool:

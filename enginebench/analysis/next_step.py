@@ -58,15 +58,20 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     return NextStep("plan", ("enginebench", "plan", *_folders(frame), "--peak", "PEAK", "--slo", _slo(frame)))
 
 
-def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, spares: int = 0) -> NextStep | None:
+def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: bool, spares: int = 0) -> NextStep | None:
     """Return the step for the candidate of a plan that comes first: measure it in the unit of the peak if its capacity
-    there is unknown."""
+    there is unknown, and confirm its capacity if there are warnings."""
     if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
         return NextStep("search", search_command(frame, replicas.name, isinstance(peak, Users)))
     step = next_step(frame, replicas.name)
     if step is None or step.purpose != "buy":
         return step
     names = {**step.names, "replicas": counted(replicas.number or 0, "replica")}
+    if warned and replicas.capacity is not None and replicas.capacity.bounds is not None:
+        low, high = replicas.capacity.bounds
+        users = replicas.capacity.unit == Users.unit
+        command = search_command(frame, replicas.name, users, "--search-range", f"{low:g}-{high:g}")
+        return NextStep("confirm", command, names=names, varied=_varied(frame, replicas.name))
     return replace(step, purpose="buy" if spares else "spare", names=names)
 
 

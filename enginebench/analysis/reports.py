@@ -32,7 +32,7 @@ from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.sections.loads import bottleneck, loads
 from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
-from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.sections.warnings import doubtful, warnings, warnings_section
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.load import Load
@@ -61,7 +61,7 @@ def report_document(
     answer, step = answer_of(frame, replicas, peak), next_step(frame)
     if isinstance(answer, ReplicasAnswer):
         replicas = answer.candidates
-        step = next_step_for_peak(frame, replicas[0], answer.peak)
+        step = next_step_for_peak(frame, replicas[0], answer.peak, doubtful(warned))
     table, figure = candidates(frame, replicas, peak), first_figure(frame)
     if disrupted:
         name = frame.names[0]
@@ -146,11 +146,16 @@ def _contender(frame: Frame, name: str) -> Contender:
 def _capacity(frame: Frame, capacity: Capacity) -> CapacityAnswer:
     ends = [capacity.at(load) for load in (capacity.load, capacity.beyond)]
     labels = [None if end is None else end.stage for end in ends]
+    late = any(
+        finding.kind == "load_generator_late" and finding.severity != "note" and finding.stage.label == labels[1]
+        for finding in frame.findings
+        if finding.stage is not None
+    )
     return CapacityAnswer(
         capacity=capacity,
         at_load=_percentiles(frame, capacity, labels[0]),
         beyond=_percentiles(frame, capacity, labels[1]),
-        bottleneck=bottleneck(frame, capacity.engine, *labels),
+        bottleneck=None if late else bottleneck(frame, capacity.engine, *labels),
     )
 
 

@@ -325,6 +325,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "from admission to the first token",
     ),
     _mean("ttft_delivery", "TTFT: delivery", "s", DELIVERY, "from the server to the client"),
+    _mean("round_trip", "round trip", "s", Field("round_trip"), "on an idle network, by the kernel: part of delivery"),
     Quantity(
         "energy_per_token",
         "energy",
@@ -354,6 +355,7 @@ CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_la
 PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
 ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
 CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
+ROUND_TRIP = "round_trip"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 

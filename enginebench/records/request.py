@@ -56,6 +56,7 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     status: Count | None = None
     t_connect: Nanoseconds | None = None  # opening a connection began; None where one was open
     resent: bool = False  # the server closed a kept connection without an answer: t_connect is when it was sent there
+    round_trip: float | None = None  # seconds, the shortest of its connection by the kernel's own measurement
     t_send: Nanoseconds | None = None  # just before the first byte is written; None where no connection could be had
     t_headers: Nanoseconds | None = None  # response headers complete
     t_first: Nanoseconds | None = None  # first chunk with generated content: text, reasoning, tool call, refusal

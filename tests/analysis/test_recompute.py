@@ -51,7 +51,8 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"chunks": 1, "icl": (), "output_tokens": 1},
         {"output_tokens": None, "token_source": None, "text": "nobody counts these"},
         {"planned_output_tokens": 16, "cached_tokens": 10, "attempt": 1, "merged_first": True},
-        {"server_queue": 0.02, "server_prefill": 0.05},
+        {"server_queue": 0.02, "server_prefill": 0.05, "round_trip": 0.001},
+        {"round_trip": 0.004},
         {"t_connect": True},  # shortly before it was sent
         {"t_connect": True, "outcome": "timeout"},
     ]

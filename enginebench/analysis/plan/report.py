@@ -36,7 +36,7 @@ from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH
 from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
-from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.sections.warnings import doubtful, warnings, warnings_section
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.formatting import format_share
@@ -69,7 +69,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         answer=answer,
         candidates=by_engine(frame, answer.candidates, settings.peak).without_empty_columns(),
         figure=first_figure(frame),
-        next=next_step_for_peak(frame, answer.candidates[0], settings.peak, settings.spares),
+        next=next_step_for_peak(frame, answer.candidates[0], settings.peak, doubtful(warned), settings.spares),
         warnings=warned,
         sections=tuple(section for section in sections if section.blocks),
         frame=pl.concat([frame.table, pl.DataFrame(list(_rows(frame, plans)), schema=SCHEMA)]),

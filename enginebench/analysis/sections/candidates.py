@@ -40,6 +40,7 @@ from enginebench.records.view import Estimate
 OVER_NEXT = Column("tokens/s ratio", rank=1)
 KEY = "candidates"
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
+LONGER = 1.2  # times as long as another load: then the table says how long each was measured
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
 DIFFERING = {Kind.MODEL: "model", Kind.MACHINE: "machine"}
 
@@ -68,6 +69,7 @@ def by_load(frame: Frame) -> Table:
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (place, lambda row: _load(row.load) if frame.loads_make_axis else Word(row.stage)),
         (Column("SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
+        *_durations(frame, rows),
         (Column("requests within"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
@@ -100,7 +102,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
         (Column("a month"), lambda row: _dollars(months.get(row.engine))),
-        (Column("per 1M tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
+        (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
@@ -179,6 +181,14 @@ def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable
 
     failed = any(view.failed for row in rows for view in frame.engine(row.engine).at(row.stage))
     return [(Column("failed"), cell)] if failed else []
+
+
+def _durations(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:
+    """A column, if some load was measured for longer than another."""
+    seconds = {row.stage: sum(view.seconds for view in frame.engine(row.engine).at(row.stage)) for row in rows}
+    if not seconds or max(seconds.values()) < LONGER * min(seconds.values()):
+        return []
+    return [(Column("measured", rank=2), lambda row: Number(Estimate(seconds[row.stage]), "s"))]
 
 
 def _tokens(frame: Frame, row: _Row) -> Cell:

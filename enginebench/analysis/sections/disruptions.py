@@ -29,6 +29,7 @@ from enginebench.analysis.summary.recovery import Disruption
 from enginebench.records.metrics import TTFT
 from enginebench.records.view import Estimate
 
+PERIODS = "periods"  # key of the table
 BURST = ("before", "during", "after")
 RECOVERED_BURST = ("before", "during", "recovering", "recovered")
 
@@ -68,7 +69,7 @@ def worst_periods(disruptions: Sequence[Disruption]) -> Table:
     worst = disruptions[0]
     number = 1 + sum(part.start < worst.start for part in disruptions)
     which = f" {worst.command or 'burst'} {number} of {len(disruptions)}" if len(disruptions) > 1 else ""
-    title, warm_up = f"Before, during and after{which}", worst.periods[0].start
+    title, warm_up = f"Before, during and after{which}{', the worst' if which else ''}", worst.periods[0].start
     title += f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 and number == 1 else ""
     return replace(periods(worst), title=title)
 
@@ -93,7 +94,7 @@ def periods(disruption: Disruption) -> Table:
     numbers = ("failed", "within the SLO", "TTFT p50", "TTFT p95", "longest TTFT")
     headings = (Column("", text=True), Column("duration"), Column("req/s"), REQUESTS, *map(Column, numbers))
     headings = (*headings, Column("most in flight", rank=2))
-    return Table("periods", "", headings, tuple(rows)).without_empty_columns()
+    return Table(PERIODS, "", headings, tuple(rows)).without_empty_columns()
 
 
 def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from enginebench.analysis.document import REQUESTS, Axis, Figure, Point, Series, Span
 from enginebench.analysis.frame import Frame, column_of
@@ -74,6 +75,7 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     for engine in frame.engines:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
         points = [_point(frame, engine.label, stage, engine.column(stage.label, column)) for stage in stages]
+        points = [replace(point, missed=_missed(frame, engine.label, point.label, column)) for point in points]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
     values = [y for drawn in series for point in drawn.points if (y := point.y) is not None and math.isfinite(y)]
     if not values:
@@ -105,6 +107,15 @@ def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> P
         status=None if verdict is None else verdict.status,
         confirmed=verdict is None or verdict.confirmed,
     )
+
+
+def _missed(frame: Frame, engine: str, stage: str, shown: Column) -> str:
+    """Name the metrics that missed their limits, unless the one that is shown is among them."""
+    verdict = frame.verdict(engine, stage)
+    missed = () if verdict is None else tuple(own for own in verdict.objectives if own.status is Status.MISSED)
+    if any(column_of(own.objective) == shown for own in missed):
+        return ""
+    return ", ".join(dict.fromkeys(own.objective.text.partition(" ")[0] for own in missed))
 
 
 def _place(frame: Frame, stage: StageView) -> float:

@@ -23,14 +23,17 @@ from enginebench.analysis.frame import Frame
 from enginebench.analysis.sections.candidates import confirmed, within
 from enginebench.records.metrics import (
     ACHIEVED_RATE,
+    CLIENT_ERROR,
     FAILURE_SHARE,
     QUANTITY_BY_NAME,
+    ROUND_TRIP,
     TTFT_PARTS,
     Quantity,
     columns,
 )
 from enginebench.records.view import Estimate, StageView
 
+PARTS = (*TTFT_PARTS, ROUND_TRIP, CLIENT_ERROR)
 RANKS = {"p50": 2, "p95": 1}  # percentiles that a narrow terminal goes without, the lower first
 
 
@@ -75,18 +78,19 @@ def _results(frame: Frame) -> Table:
 
 
 def _parts(frame: Frame) -> Block | None:
-    """The mean parts of TTFT, if the servers send them."""
-    titles = [QUANTITY_BY_NAME[name].title.partition(": ")[2] for name in TTFT_PARTS]
+    """What the mean TTFT consists of, as far as the servers send it, the network's share and the client's error."""
     rows = []
     for stage, name in places(frame):
-        parts = [frame.engine(name).value(stage.label, part) for part in TTFT_PARTS]
-        if all(part is not None for part in parts):
-            cells: list[Cell] = [Word(stage.label), Word(name), *(Number(Estimate(part), "s") for part in parts)]
-            rows.append(tuple(cells))
+        values = [frame.engine(name).value(stage.label, part) for part in PARTS]
+        if any(value is not None for value in values):
+            numbers = [None if value is None else Number(Estimate(value), "s") for value in values]
+            rows.append((Word(stage.label), Word(name), *numbers))
     if not rows:
         return None
+    titles = [QUANTITY_BY_NAME[name].title.removeprefix("TTFT: ") for name in PARTS]
+    engines = 1 if len(frame.engines) > 1 else None
     headings = (LOAD, ENGINE, *map(Column, titles))
-    return Table("parts", "Mean parts of TTFT", headings, tuple(rows), 1 if len(frame.engines) > 1 else None)
+    return Table("parts", "Where TTFT comes from", headings, tuple(rows), engines).without_empty_columns()
 
 
 def bottleneck(frame: Frame, name: str, below: str | None, above: str | None) -> Quantity | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
 from enginebench.analysis.frame import Frame
@@ -24,6 +24,11 @@ def warnings(*frames: Frame) -> tuple[Warning, ...]:
     merged = [_merge(names, findings, several) for findings in groups.values()]
     merged += dict.fromkeys(warning for frame in frames for warning in _of_comparison(frame))
     return tuple(sorted(merged, key=lambda warning: (SEVERITIES.index(warning.severity), -warning.count)))
+
+
+def doubtful(warned: Sequence[Warning]) -> bool:
+    """Return whether a warning is more than a note."""
+    return any(warning.severity != "note" for warning in warned)
 
 
 def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:

@@ -30,8 +30,8 @@ def statuses(points: Iterable[Point]) -> list[tuple[Status, bool]]:
 
 
 def steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
-    """Draw the path that joins the points. Between two loads the step is half-way, on a Pareto front at the slower one,
-    over time at the later one. A failed point breaks the line."""
+    """Draw the path that joins the points. The step is at the lower load or the slower speed, as if what was not
+    measured were as bad as the next point; over time it is at the later one. A failed point breaks the line."""
     path, before = "", None
     for x, y, point in places:
         if point.failed:
@@ -39,11 +39,10 @@ def steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
             continue
         if before is None:
             path += f"M{x:.1f} {y:.1f}"
-        elif kind == "pareto":
+        elif kind in {"load", "pareto"}:
             path += f"V{y:.1f}H{x:.1f}"
         else:
-            turn = (before + x) / 2 if kind == "load" else x
-            path += f"H{turn:.1f}V{y:.1f}H{x:.1f}"
+            path += f"H{x:.1f}V{y:.1f}"
         before = x
     return path
 

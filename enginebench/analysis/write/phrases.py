@@ -9,7 +9,10 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from enginebench.analysis.document import Document, Figure, NextStep, Warning
+from enginebench.analysis.sections.disruptions import PERIODS
 from enginebench.analysis.tested import Tested
+from enginebench.analysis.verdict.capacity import Capacity
+from enginebench.analysis.verdict.slo_verdict import SloVerdict
 from enginebench.analysis.write.cells import (
     ANSWERED,
     AT_MOST,
@@ -46,7 +49,7 @@ LEGEND = {
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
     AT_MOST: "nothing higher was tested, so fewer may do",
-    SIMULATED: "by a model of the server that was fitted to these runs",
+    SIMULATED: "what a model that was fitted to these runs needs; the number above is measured",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
@@ -55,6 +58,8 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
+CONFIRMED = (("confirmed", "with 95 % confidence, by the requests that were measured"),)
+RECOVERED = (("recovered", "20 requests in a row meet the SLO, and so do those that follow"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
     TPOT: "time per further token (TPOT)",
@@ -71,8 +76,9 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas for your PEAK, such as 80users",
+    "plan": "Plan replicas for your PEAK, such as 80",
     "buy": "Deploy {replicas} of {engine}",
+    "confirm": "Confirm the limit of {engine}, then deploy {replicas}",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
@@ -131,8 +137,11 @@ def _abbreviations(document: Document) -> tuple[tuple[str, str], ...]:
 
 def legend(document: Document) -> tuple[tuple[str, str], ...]:
     """Return the signs and abbreviations of the first screen with their meanings."""
-    signs = _legend(signs_of([document.candidates] if document.candidates is not None else []))
-    return (*signs, *_abbreviations(document))
+    table = document.candidates
+    signs = _legend(signs_of([table] if table is not None else []))
+    judged = table is not None and any(isinstance(cell, Capacity | SloVerdict) for row in table.rows for cell in row)
+    periods = table is not None and table.key == PERIODS
+    return (*CONFIRMED * judged, *signs, *RECOVERED * periods, *_abbreviations(document))
 
 
 def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:

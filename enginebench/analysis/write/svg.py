@@ -122,10 +122,9 @@ class _Drawing:
         for x, y, _ in places:
             self.labels.point(x, y)
         if self.figure.kind == "load":
-            for (left, start, _), (right, end, _) in pairwise(places):
-                steps = range(round(min(start, end)), round(max(start, end)), 6)
-                for y in steps:
-                    self.labels.point((left + right) / 2, y, 3)
+            for (left, start, _), (_, end, _) in pairwise(places):
+                for y in range(round(min(start, end)), round(max(start, end)), 6):
+                    self.labels.point(left, y, 3)
 
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
@@ -220,8 +219,9 @@ class _Drawing:
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{ends[0]:.1f}" y2="{ends[1]:.1f}" class="bar"/>'
             yield mark(x, y, point)
             yield "</g>"
-            if kind == "pareto" and point.label:
-                yield from self._point_label(x, y, clean(point.label))
+            name = point.label if kind == "pareto" else point.missed
+            if name:
+                yield from self._point_label(x, y, clean(name))
 
     def _point_label(self, x: float, y: float, text: str) -> Iterator[str]:
         width = width_of(text)

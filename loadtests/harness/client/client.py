@@ -126,6 +126,7 @@ class Client:
         assert self._connection is not None
         if self._connection is not before:
             record.t_connect = t_connect - self._epoch
+        record.round_trip = self._connection.round_trip
         answer = call.dialect.answer()
         exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
         exchange.start(message, self._epoch + record.t_sched + self._patience * 1e9)

@@ -19,6 +19,7 @@ import gevent
 from gevent import socket as cooperative
 
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps
+from loadtests.harness.client.round_trip import shortest_round_trip
 from loadtests.harness.client.server_address import Address
 from loadtests.harness.client.tls import not_trusted
 
@@ -38,6 +39,7 @@ class Connection:
 
     def __init__(self, sock: _socket.socket) -> None:
         self._sock = sock
+        self.round_trip = shortest_round_trip(sock)
         self._recvmsg = sock.recvmsg
         self._read_bytes = READ_BYTES
         self._plain = memoryview(b"")  # part of the message that is not wrapped yet

@@ -117,7 +117,10 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 
 def test_the_legend_has_what_the_document_uses() -> None:
-    assert phrases.legend(documents.quick()) == (("*", "not confirmed: more requests or runs could change it"),)
+    assert phrases.legend(documents.quick()) == (
+        ("confirmed", "with 95 % confidence, by the requests that were measured"),
+        ("*", "not confirmed: more requests or runs could change it"),
+    )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))
     assert {sign for sign, _ in phrases.legend(document)} == set(DASHES.values())

@@ -94,9 +94,15 @@ def test_points_are_joined_by_steps_and_a_failed_one_by_nothing() -> None:
     points = (Point(1.0, 0.1), Point(2.0, 0.2), Point(4.0, math.inf), Point(8.0, math.inf))
     drawing = svg(load_figure((Series("a", points),)))
     (path,) = re.findall(r'<path d="([^"]*)" class="step load"', drawing)
-    assert re.fullmatch(r"M[\d.]+ [\d.]+H[\d.]+V[\d.]+H[\d.]+", path)
+    assert re.fullmatch(r"M[\d.]+ [\d.]+V[\d.]+H[\d.]+", path)
     assert "failed" in {text for text, _ in texts(drawing)}
     assert "a at 4 users: failed" in drawing
+
+
+def test_a_load_that_missed_another_metrics_limit_says_which() -> None:
+    points = (Point(8.0, 0.15, status=Status.MET), Point(12.0, 0.16, status=Status.MISSED, missed="TPOT"))
+    words = [text for text, _ in texts(svg(load_figure((Series("a", points),))))]
+    assert words.count("TPOT") == 1
 
 
 def test_intervals_are_bars_and_points_tell_their_numbers() -> None:

@@ -54,6 +54,18 @@ def test_one_connection_serves_many_requests() -> None:
     assert b"accept-encoding: identity\r\n" in head
 
 
+def test_the_round_trip_is_no_longer_than_opening_the_connection() -> None:
+    with WireServer([HEAD, frame(token()), 0.2, GOOD_END]) as server:
+        client = Client(server.url)
+        began = time.monotonic()
+        client.connect()
+        opening = time.monotonic() - began
+        record = client.request(due(0))
+        client.close()
+    assert record.round_trip is not None
+    assert 0 < record.round_trip <= opening
+
+
 @pytest.mark.parametrize(
     "first",
     [

@@ -330,6 +330,7 @@ QUANTITIES: dict[str, Callable[[Stage], float | None]] = {
     "ttft_queue": _part(lambda line: line["server_queue"]),
     "ttft_prefill": _part(lambda line: line["server_prefill"]),
     "ttft_delivery": _part(lambda line: delivery(line) or 0.0),
+    "round_trip": _mean_of("round_trip"),
     "acceptance_length": lambda stage: 1 + _increase(stage, "accepted_tokens") / _increase(stage, "num_drafts"),
     "acceptance_rate": lambda stage: _increase(stage, "accepted_tokens") / _increase(stage, "draft_tokens"),
     "energy_per_token": _energy_per_token,
