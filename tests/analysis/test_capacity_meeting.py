@@ -137,14 +137,6 @@ def table(document: Document, key: str) -> Table:
     return next(block for block in blocks if isinstance(block, Table) and block.key == key)
 
 
-def test_warnings_ask_to_confirm_the_limit_before_anything_is_deployed(meeting: Meeting) -> None:
-    step = meeting.document.next
-    assert step is not None
-    assert step.purpose == "confirm"
-    assert step.names == {"engine": "b", "load": "24 users", "beyond": "28 users", "replicas": "5 replicas"}
-    assert step.command[step.command.index("--search-range") + 1] == "24-28"
-
-
 def test_there_is_one_hold_out_error(meeting: Meeting) -> None:
     """The largest is that of the table, and no load is missing from it."""
     rows = table(meeting.document, "errors").rows

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, SpeedAnswer
+from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, Replicas, SpeedAnswer
 from enginebench.analysis.document import Table
 from enginebench.analysis.frame import Frame, frame_of
-from enginebench.analysis.next_step import next_step, run_command
+from enginebench.analysis.next_step import next_step, next_step_for_peak, run_command
 from enginebench.analysis.reports import (
     GOOD,
     INVALID,
@@ -26,6 +26,7 @@ from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import show
+from enginebench.records.load import Users
 from enginebench.records.metrics import QUANTITY_BY_NAME, THROUGHPUT, TTFT
 from enginebench.records.quality import Quality
 from enginebench.records.slo import parse_objectives
@@ -100,6 +101,17 @@ def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> 
     engine = frame.engine("slow")
     assert answer.at_load[0] == engine.value("4 users", "ttft_user", "p90")
     assert answer.beyond[0] == engine.value("8 users", "ttft_user", "p90")
+
+
+@pytest.mark.parametrize(("warned", "purpose"), [(True, "confirm"), (False, "spare")])
+def test_with_warnings_the_limit_is_confirmed_before_replicas_are_deployed(
+    runs: list[RunSummary], warned: bool, purpose: str
+) -> None:
+    frame = frame_of(of_label(runs, "slow"))
+    step = next_step_for_peak(frame, Replicas("slow", frame.capacities["slow"], 10, None, None), Users(40), warned)
+    assert step is not None
+    assert (step.purpose, step.names["replicas"]) == (purpose, "10 replicas")
+    assert ("--search-range" in step.command) == warned
 
 
 def test_without_an_slo_a_single_engine_is_answered_by_its_speed(tmp_path: Path) -> None:

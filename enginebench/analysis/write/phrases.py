@@ -58,7 +58,7 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = (("confirmed", "with 95 % confidence, by the requests that were measured"),)
+CONFIRMED = (("confirmed", "with 95 % confidence, by the requests measured"),)
 RECOVERED = (("recovered", "20 requests in a row meet the SLO, and so do those that follow"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
