@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -10,6 +11,7 @@ from enginebench.analysis.document import Figure
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.write.svg import svg
 from enginebench.records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -32,10 +34,21 @@ def test_a_latency_is_called_as_in_tables_and_drawn_once(drawn: list[Figure]) ->
     titles = Counter(figure.title for figure in drawn)
     assert drawn[0].title == "TTFT p95"
     assert titles["TTFT p95"] == titles["TTFT p99"] == titles["TPOT p50"] == 1
-    assert "TTFT at 4 users: share of answered requests" in titles
+    assert "TTFT at 4 users, by percentile of the answered requests" in titles
     assert max(titles.values()) == 1
     assert not [title for title in titles if "(user)" in title]
     assert len({figure.key for figure in drawn}) == len(drawn)
+
+
+def test_a_distribution_has_the_percentiles_across_and_the_latency_upwards(frame: Frame, drawn: list[Figure]) -> None:
+    figure = next(figure for figure in drawn if figure.key == "ttft_user-distribution")
+    (series,) = figure.series
+    upwards = {point.x: point.y for point in series.points if point.y is not None}
+    assert upwards[0.5] == pytest.approx(frame.engine("fast").value("4 users", "ttft_user", "p50"))
+    assert list(upwards.values()) == sorted(upwards.values())
+    assert figure.y.unit == "s"
+    ticks = re.findall(r"<text [^>]*>([^<]*)</text>", svg(figure))
+    assert {"TTFT, ms", "percentile", "least", "p50", "p90"} <= set(ticks)
 
 
 def test_a_run_from_start_to_end_has_one_figure_for_each_unit(frame: Frame, drawn: list[Figure]) -> None:

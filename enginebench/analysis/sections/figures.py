@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from enginebench.analysis.document import REQUESTS, Axis, Figure, Point, Series, Span
+from enginebench.analysis.document import Axis, Figure, Point, Series, Span
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.sections.candidates import latency_columns
 from enginebench.analysis.summary.distributions import CURVE
@@ -162,15 +162,15 @@ def distributions(frame: Frame) -> Iterator[Figure]:
                 curves = [view.curves[metric.name] for view in engine.at(stage) if metric.name in view.curves]
                 if curves:
                     points = zip(CURVE, curves[0], strict=True)
-                    series.append(Series(engine.label, tuple(Point(value, q) for q, value in points)))
+                    series.append(Series(engine.label, tuple(Point(q, value) for q, value in points)))
             if series:
-                values = [point.x for drawn in series for point in drawn.points]
+                values = [value for drawn in series for point in drawn.points if (value := point.y) is not None]
                 yield Figure(
                     key=f"{metric.name}-distribution",
-                    title=f"{metric.short_title} at {stage}: share of answered requests",
+                    title=f"{metric.short_title} at {stage}, by percentile of the answered requests",
                     kind="distribution",
-                    x=Axis(metric.short_title, metric.unit, _logarithmic(values)),
-                    y=Axis(REQUESTS.title, "share"),
+                    x=Axis("percentile"),
+                    y=Axis(metric.short_title, metric.unit, _logarithmic(values)),
                     series=tuple(series),
                 )
 
