@@ -7,7 +7,7 @@ what a stage's steady window amounts to, as a report has it. Their last values o
 from __future__ import annotations
 
 from enginebench.records.findings.load_generator import LATE
-from enginebench.records.rules import NO_FAILURE, UNJUDGED
+from enginebench.records.request import NO_FAILURE, UNJUDGED
 from grafana import promql
 from grafana.promql import PERCENTILES, WINDOW, Query
 

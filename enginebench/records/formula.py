@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from enginebench.records.request import CUT_OFF, UNSENT
+from enginebench.records.request import CUT_OFF, UNJUDGED
 from enginebench.records.stage import SECOND
 
 
@@ -233,6 +233,6 @@ def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:
             return ok(record)
         if record.outcome == CUT_OFF:
             return cut_off(record)
-        return failed(record) if record.outcome != UNSENT else None
+        return failed(record) if record.outcome not in UNJUDGED else None
 
     return read

@@ -23,7 +23,7 @@ from enginebench.records.formula import (
     When,
     reader,
 )
-from enginebench.records.rules import NO_FAILURE
+from enginebench.records.request import NO_FAILURE
 
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
 Better = Literal["higher", "lower"]

@@ -24,6 +24,9 @@ memory: not the server's failure, and the run is invalid; `cut_off` was stopped 
 a success nor a failure."""
 CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
+UNJUDGED = (CUT_OFF, UNSENT)
+"""Censored, and the load generator's own failure: the server is not judged by them."""
+NO_FAILURE = ("ok", *UNJUDGED)
 
 TokenSource = Literal["usage", "tokenizer"]
 Stamps = Literal["kernel", "user"]

@@ -26,12 +26,10 @@ from enginebench.records.formula import (
     Not,
     When,
 )
-from enginebench.records.request import CUT_OFF, UNSENT
+from enginebench.records.request import NO_FAILURE
 
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, above which it is not significant
-UNJUDGED = (CUT_OFF, UNSENT)  # censored, and the load generator's own failure: the server is not judged by them
-NO_FAILURE = ("ok", *UNJUDGED)
 MAX_FAILURE_SHARE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
 SloAnswer = Literal["met", "missed", "not enough evidence"]

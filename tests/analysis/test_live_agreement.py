@@ -22,8 +22,8 @@ from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.metrics import ATTAINMENT, BY_NAME, FAILURE_SHARE, GOODPUT, PERCENTILES, THROUGHPUT
-from enginebench.records.request import RequestRecord
-from enginebench.records.rules import UNJUDGED, is_failure, nearest_rank
+from enginebench.records.request import UNJUDGED, RequestRecord
+from enginebench.records.rules import is_failure, nearest_rank
 from enginebench.records.slo import RunObjectives
 from enginebench.records.view import Missing, StageView
 from enginebench.settings.system import free_port

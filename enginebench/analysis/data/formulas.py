@@ -25,7 +25,7 @@ from enginebench.records.formula import (
     When,
 )
 from enginebench.records.metrics import REQUEST_METRICS
-from enginebench.records.request import CUT_OFF, UNSENT
+from enginebench.records.request import CUT_OFF, UNJUDGED
 from enginebench.records.stage import SECOND
 
 
@@ -62,7 +62,7 @@ def expression(formula: Formula) -> pl.Expr:
         case ByOutcome(ok, cut_off, failed):
             outcome = pl.col("outcome")
             ended = pl.when(outcome == "ok").then(expression(ok)).when(outcome == CUT_OFF).then(expression(cut_off))
-            return ended.when(outcome != UNSENT).then(expression(failed))
+            return ended.when(~outcome.is_in(UNJUDGED)).then(expression(failed))
     raise AssertionError(f"not a formula: {formula!r}")
 
 

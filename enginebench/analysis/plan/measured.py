@@ -19,7 +19,8 @@ from enginebench.analysis.plan.requests import Lengths, Requests, answers_per_se
 from enginebench.analysis.plan.steps import Steps, find_steps
 from enginebench.records.load import Load, Users
 from enginebench.records.metrics import E2E_SINCE_DUE, OUTPUT_TOKENS, PROMPT_TOKENS
-from enginebench.records.rules import MAX_FAILURE_SHARE, UNJUDGED
+from enginebench.records.request import UNJUDGED
+from enginebench.records.rules import MAX_FAILURE_SHARE
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.stage import SECOND
 

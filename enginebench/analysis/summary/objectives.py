@@ -15,7 +15,8 @@ from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.run_data import users_of
 from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_bounds, share_intervals
 from enginebench.records.metrics import OUTPUT_TOKENS
-from enginebench.records.rules import NO_FAILURE, UNDECIDED, SloAnswer, answer_of, attempted, within
+from enginebench.records.request import NO_FAILURE
+from enginebench.records.rules import UNDECIDED, SloAnswer, answer_of, attempted, within
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
 from enginebench.records.view import Estimate, Judgement, Missing

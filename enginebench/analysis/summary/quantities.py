@@ -53,7 +53,7 @@ from enginebench.records.metrics import (
     USER_THROUGHPUT,
     USERS_RUNNING,
 )
-from enginebench.records.rules import UNJUDGED
+from enginebench.records.request import UNJUDGED
 from enginebench.records.slo import RunObjectives
 from enginebench.records.view import Distribution, Estimate, Missing
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from enginebench.records.files import write_inside
-from enginebench.records.rules import UNJUDGED, is_failure
+from enginebench.records.request import UNJUDGED
+from enginebench.records.rules import is_failure
 from enginebench.records.stage import Nanoseconds
 from enginebench.records.view import StageView
 

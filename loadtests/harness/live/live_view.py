@@ -7,7 +7,8 @@ from dataclasses import replace
 from enginebench.records.findings.kinds import findings_of_view
 from enginebench.records.load import Rate
 from enginebench.records.metrics import ATTAINMENT, FAILURE_SHARE, GOODPUT, THROUGHPUT
-from enginebench.records.rules import UNJUDGED, is_failure
+from enginebench.records.request import UNJUDGED
+from enginebench.records.rules import is_failure
 from enginebench.records.run import RunMeta
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Nanoseconds, Stage

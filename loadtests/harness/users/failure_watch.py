@@ -13,8 +13,8 @@ from itertools import islice
 
 from locust.env import Environment
 
-from enginebench.records.request import RequestRecord
-from enginebench.records.rules import UNJUDGED, is_failure
+from enginebench.records.request import UNJUDGED, RequestRecord
+from enginebench.records.rules import is_failure
 from enginebench.records.stage import SECOND, Nanoseconds
 from loadtests.harness.client.outcome import load_explains
 from loadtests.harness.users.failures import end_run
