@@ -129,7 +129,9 @@ class _Drawing:
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
         unit = self.unit.name if self.unit.name not in {"", axis.title} else ""
-        yield f'<text x="2" y="{FONT}" class="muted">{_text(f"{axis.title}, {unit}" if unit else axis.title)}</text>'
+        title = f"{axis.title}, {unit}" if unit else axis.title
+        title += " (logarithmic)" if self.y.kind == "log" else ""
+        yield f'<text x="2" y="{FONT}" class="muted">{_text(title)}</text>'
         for tick in self.y.ticks():
             y = self.y(tick)
             yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
