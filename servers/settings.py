@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from enginebench.settings.flags import Given, read_settings
+from enginebench.settings.flags import Flags, read_settings
 from enginebench.settings.schema import UserMistake, setting
 
 MIB = 1024 * 1024
@@ -62,7 +62,7 @@ class ServerSettings:
     )
 
 
-def server_settings(flags: Given) -> ServerSettings:
+def server_settings(flags: Flags) -> ServerSettings:
     """Read flags and variables. Raises `UserMistake`.
 
     The key is removed from the environment, so that no child process inherits it.

@@ -147,7 +147,7 @@ class GateSettings:
         least=0,
     )
     allow_missing: bool = setting(
-        False, "Judge the rest where an engine, a stage, a repeat or a metric of the baseline is missing."
+        False, "Judge the rest if an engine, a stage, a repeat or a metric of the baseline is missing."
     )
     allow_different: bool = setting(False, "Judge even if the versions differ in scenario, host, model or workload.")
     allow_invalid: bool = setting(False, "Judge despite invalid runs.")

@@ -18,9 +18,9 @@ Outcome = Literal[
     "ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "unsent", "cut_off"
 ]
 """How a request ended. `rejected` is a 429 or 503; `disconnected` a stream that ended early; `bad_stream` a malformed
-one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
-in flight kept back; `unsent` could not be sent for want of the load generator's own descriptors, ports, buffers or
-memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the run's own end: censored, neither
+one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that exceeded the limit on
+requests in flight; `unsent` could not be sent because the load generator ran out of descriptors, ports, buffers or
+memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the end of the run: censored, neither
 a success nor a failure."""
 CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
@@ -42,11 +42,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="ended"):
-    """One request, from its plan to its end: built once when it is planned (`planned`), completed by the client as it
-    ends, and then written and counted; from then on nobody changes it.
+    """A request from its plan to its end. It is built when the request is planned (`planned`), completed by the client
+    as the request ends, then written and counted, and not changed afterwards.
 
-    Without streaming, the moment of the first token cannot be seen: `t_first`, `t_first_out` and `read_first` are
-    `None`, `chunks` is 0 and `icl` empty. All content comes at once then, so `t_last` is when the answer was complete.
+    Without streaming, the time of the first token is unknown: `t_first`, `t_first_out` and `read_first` are `None`,
+    `chunks` is 0 and `icl` empty. All content comes at once, so `t_last` is when the answer was complete.
     """
 
     outcome: Outcome
@@ -76,8 +76,8 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     unseen_tokens: Count = 0  # of the output, that no chunk showed: hidden reasoning
     unknown_text: str | None = None  # fields of the answer that held text and that no API known here has
     finish_reason: str | None = None
-    text: str | None = None  # the answer, where it was to be kept, or its tokens are to be counted for want of usage
-    token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, where the server tells …
+    text: str | None = None  # the answer, if it is kept, or if its tokens are counted because usage is missing
+    token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, if the server reports them …
     logprobs: tuple[float, ...] = ()  # … the natural logarithms of the tokens' probabilities
     answer_digest: str | None = None  # of the generated text: equal answers have equal digests
     streamed: bool = True
@@ -100,14 +100,14 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
 
     @classmethod
     def planned(cls, **asked: Any) -> RequestRecord:
-        """Of a request that has not been sent: who sends it, when and in which stage is not known yet."""
+        """Return the record of a request that has not been sent; sender, time and stage are not known yet."""
         return cls(request_id="", worker="", scenario="", stage=0, outcome=CUT_OFF, t_sched=0, t_end=0, **asked)
 
 
 class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"):
     """The short line written just before a request is sent, so that a killed process leaves none of them out.
 
-    `t_send` is the instant of writing. A reader drops it where a `RequestRecord` of the same `request_id` follows.
+    `t_send` is the instant of writing. A reader drops it if a `RequestRecord` of the same `request_id` follows.
     """
 
     request_id: str

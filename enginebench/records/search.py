@@ -72,18 +72,18 @@ class SearchRecord:
     def sentence(self) -> str:
         """Word the answer."""
         slo = ", ".join(self.objectives)
-        judged = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
+        basis = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
         match self.state:
             case "running":
                 return f"capacity {self.bracket}"
             case "found":
-                return f"Capacity at {slo} is {self.bracket}{judged}."
+                return f"Capacity at {slo} is {self.bracket}{basis}."
             case "met at the highest load" if self.met is not None:
-                return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{judged}."
+                return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{basis}."
             case "missed at the lowest load" if self.missed is not None:
-                return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{judged}."
+                return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{basis}."
             case _:
-                return f"Capacity at {slo} is {self.bracket}{judged}. {self._more}"
+                return f"Capacity at {slo} is {self.bracket}{basis}. {self._more}"
 
     @property
     def _more(self) -> str:

@@ -83,8 +83,8 @@ versions write it."""
 
 def server_of(name: str) -> tuple[str, str] | None:
     """Return which of `SERVERS` publishes a series of this name, and the name as it stands below."""
-    for server, (ours, *others) in SERVERS.items():
-        for prefix in (ours, *others):
+    for server, (ours, *aliases) in SERVERS.items():
+        for prefix in (ours, *aliases):
             if name.startswith(prefix):
                 return server, ours + name.removeprefix(prefix)
     return None

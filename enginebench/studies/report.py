@@ -168,13 +168,13 @@ def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
     return NextStep("deploy", names=names)
 
 
-def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
+def write_report(folder: Path, show: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
     """Write everything that is derived from a study's folder into it.
 
     Raises `NotAStudy`, and `UserMistake` if the folder cannot be written to.
     """
-    document = study_document(read_source(load_study(folder), says))
-    says("Writing the report …")
+    document = study_document(read_source(load_study(folder), show))
+    show("Writing the report …")
     shutil.rmtree(folder / CHARTS, ignore_errors=True)
     names = FILES if document.figure is not None else FILES[:-1]
     for name in names:

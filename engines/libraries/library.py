@@ -50,7 +50,7 @@ class LibraryOptions:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto",
         "number format of weights and cache. auto: bfloat16 (float16 on GPUs below compute capability 8.0); weights "
-        "quantised before as they are",
+        "that are already quantised as they are",
     )
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
@@ -103,7 +103,7 @@ class Library(InstalledEngine):
         return str(self.options.dtype) if quantised else self.floats(self.options, self.device_of(self.options))
 
     def quantised(self, model: Model) -> str | None:
-        """Return the format of weights that the library quantises while loading, or that were quantised before."""
+        """Return the format of weights that the library quantises while loading, or that are already quantised."""
         return getattr(self.options, "quantization", None) or quantised_before(config_of(model.folder))
 
     @abstractmethod

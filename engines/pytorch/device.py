@@ -34,7 +34,7 @@ SPINS = "10000"
 NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
 
 
-DEVICE = "auto, cpu, cuda, cuda:1 … (AMD's GPUs too), mps; auto: the GPU, where the driver reports one"
+DEVICE = "auto, cpu, cuda, cuda:1 … (AMD's GPUs too), mps; auto: the GPU if the driver reports one"
 
 
 @dataclass(frozen=True, slots=True)

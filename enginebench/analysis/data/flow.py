@@ -48,11 +48,11 @@ class Arrivals:
         return np.asarray(np.cumsum(sums), dtype=np.float64)
 
     def _streams(self, part: Chunks, elapsed: Integers, rows: Flags) -> tuple[Floats, Floats]:
-        """Tokens and chunks that the streamed answers in `rows` had brought before each instant.
+        """Return the tokens and chunks that had arrived before each instant, of the streamed answers in `rows`.
 
-        `elapsed` is the sum of all gaps before each one, over all answers end to end.
+        `elapsed` is the sum of all gaps before each chunk, over all answers end to end.
         """
-        start, later, offset = (each[rows] for each in (part.start, part.later, part.offset))
+        start, later, offset = (values[rows] for values in (part.start, part.later, part.offset))
         total = part.tokens[rows]
         first = np.where(later == 0, total, np.minimum(part.first_tokens[rows], total))
         share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)

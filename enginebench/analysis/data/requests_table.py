@@ -53,10 +53,10 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None = None) -> tuple[Path, int]:
-    """Write a run's table where it is not there already; where it is, and how many malformed lines were skipped.
+    """Write a run's table unless it exists. Return its path, and how many malformed lines were skipped.
 
     `count_tokens` counts the answers of servers that send no usage, with `tokenizer` if one was named. Raises `OSError`
-    on a full disk, `UserMistake` where the table is another version's and its lines are gone.
+    on a full disk, `UserMistake` if the table is from another version and its lines are gone.
     """
     origin = _origin(folder, tokenizer)
     if not origin.lines and (folder / TABLE).is_file():
@@ -64,13 +64,13 @@ def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None 
             raise UserMistake(
                 f"{folder / TABLE} is damaged or from another version, and the lines it was made from are gone."
             )
-        known = _known(folder)
-        return folder / TABLE, 0 if known is None else known.malformed_lines
+        stored = _known(folder)
+        return folder / TABLE, 0 if stored is None else stored.malformed_lines
     for place in (folder, _place_in_cache(folder)):
-        known = _known(place)
-        same = known is not None and origin == msgspec.structs.replace(known, malformed_lines=0)
-        if known is not None and same and has_columns(place / TABLE):
-            return place / TABLE, known.malformed_lines
+        stored = _known(place)
+        same = stored is not None and origin == msgspec.structs.replace(stored, malformed_lines=0)
+        if stored is not None and same and has_columns(place / TABLE):
+            return place / TABLE, stored.malformed_lines
     try:
         return _write(folder, folder, origin, count_tokens)
     except OSError as error:
@@ -89,9 +89,9 @@ def scan(table: Path) -> pl.LazyFrame:
 def counted_with(folder: Path) -> Path | None:
     """Return the tokenizer that was named when the run's table was written: later commands need not name it again."""
     for place in (folder, _place_in_cache(folder)):
-        known = _known(place)
-        if known is not None and known.tokenizer is not None:
-            return Path(known.tokenizer)
+        stored = _known(place)
+        if stored is not None and stored.tokenizer is not None:
+            return Path(stored.tokenizer)
     return None
 
 

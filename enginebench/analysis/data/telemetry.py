@@ -86,16 +86,16 @@ class TelemetrySeries:
         return {name: process for name, process in self.processes.items() if not process.ended}
 
     def users(self, start: int, end: int, planned: int) -> float | None:
-        """How many of the planned users there were, all processes together: the time-average over a window.
+        """Return the time-average over a window of the planned users that were running, over all processes.
 
-        Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
+        Between two samples a process has the larger number of users, and none if both are further away than `NEAR`.
         """
         instants = np.arange(start, end, max(SECOND // 4, (end - start) // MAX_INSTANTS))
-        known = [process.series["users"] for process in self.processes.values() if "users" in process.series]
-        if not known or len(instants) == 0:
+        samples = [process.series["users"] for process in self.processes.values() if "users" in process.series]
+        if not samples or len(instants) == 0:
             return None
         there = np.zeros(len(instants))
-        for times, counts in known:
+        for times, counts in samples:
             after = np.searchsorted(times, instants)
             neighbours = [np.clip(after - 1, 0, None), np.clip(after, None, len(times) - 1)]
             there += np.max([np.where(np.abs(times[k] - instants) <= NEAR, counts[k], 0) for k in neighbours], axis=0)

@@ -32,7 +32,7 @@ class LoadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one replica sustains within all objectives of a tier, in `unit`.
+    """The load that one replica sustains within all objectives of a tier, in `unit`.
 
     `load` is the highest load that meets them with no lower one missed, `None` if the lowest measured load misses them;
     `beyond` the lowest load that misses them, `None` if no higher load was measured. Both are `None` without a

@@ -218,5 +218,5 @@ def _signed(estimate: Estimate, offset: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """Write two digits, as many as a change is known to: 0.281 → "28", 0.021 → "2.1"."""
+    """Write two digits, the precision of a change: 0.281 → "28", 0.021 → "2.1"."""
     return UNBOUNDED if math.isinf(share) else significant(100 * share, 2)

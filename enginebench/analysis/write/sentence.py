@@ -231,15 +231,15 @@ def _replicas(answer: ReplicasAnswer) -> str:
     without = [candidate for candidate in answer.candidates if candidate.number is None]
     if not planned:
         return f"No number of replicas for {peak} is known: {_reason(answer.candidates)}."
-    first, *others = planned
+    first, *further = planned
     count = counted(first.number or 0, "replica")
     if len(answer.candidates) == 1:
         return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
     text = f"{clean(first.name)} needs {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
-    if others:
-        text += f"; {clean(others[0].name)} needs {others[0].number:,}{_month(others[0])}{_unsure(others[0])}"
-    if len(others) > 1:
-        text += f"; {counted(len(others) - 1, 'other')} need{'s' if len(others) == 2 else ''} more"
+    if further:
+        text += f"; {clean(further[0].name)} needs {further[0].number:,}{_month(further[0])}{_unsure(further[0])}"
+    if len(further) > 1:
+        text += f"; {counted(len(further) - 1, 'other')} need{'s' if len(further) == 2 else ''} more"
     if without:
         names = in_words([clean(candidate.name) for candidate in without[:2]])
         names = names if len(without) <= 2 else f"{len(without)} others"
@@ -306,9 +306,9 @@ def _gate(answer: GateAnswer) -> str:
     else:
         size, _, direction = change.rpartition(" ")
         text = f"FAILED: {name} is {' '.join(filter(None, (size, interval, direction)))} than the baseline"
-    failed, others = len(answer.regressions), made - len(answer.regressions)
+    failed, passed = len(answer.regressions), made - len(answer.regressions)
     more = f"; {failed - 1} more comparison{'s' if failed > 2 else ''} failed" if failed > 1 else ""
-    return f"{text} (limit {limit}){more}. {counted(others, 'other comparison')} passed."
+    return f"{text} (limit {limit}){more}. {counted(passed, 'other comparison')} passed."
 
 
 def _bench(answer: BenchAnswer) -> str:

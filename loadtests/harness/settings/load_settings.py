@@ -89,8 +89,8 @@ class LoadSettings:
     )
     retries: int = load_setting(
         0,
-        "Retries after a refusal, a server error or a lost connection: when Retry-After says, else after half a "
-        "second, doubled each time, with jitter.",
+        "Retries after a refusal, a server error or a lost connection, after the time in Retry-After or else after "
+        "half a second, doubled each time, with jitter.",
         metavar="N",
         least=0,
     )

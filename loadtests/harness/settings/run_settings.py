@@ -46,15 +46,15 @@ class RunSettings:
     )
     tokenizer: Path | None = prompt_setting(
         None,
-        "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
+        "The model's tokenizer.json, or a folder with one, for prompts of exact lengths if the server has no "
         "/tokenize.",
         metavar="PATH",
         on_page=False,
     )
     exporter: Address | None = run_setting(
         ("127.0.0.1", 9646),
-        "Address on which the load test serves its own metrics to Prometheus; none: no exporter. Where the "
-        "default is taken, one of the next three ports.",
+        "Address on which the load test serves its own metrics to Prometheus; none: no exporter. If the default is "
+        "taken, one of the next three ports.",
         metavar="HOST:PORT",
         read=read_address,
         write=write_address,
