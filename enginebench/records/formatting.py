@@ -1,7 +1,7 @@
-"""Numbers as people read them: one function formats seconds, one aligns a column, and none shows digits beyond what is
-known.
+"""Format numbers for people: one function formats seconds, one aligns a column, and none shows digits beyond the
+precision.
 
-Seconds are the unit everywhere in the code; milliseconds exist only in here. An infinite duration is that of a failed
+Seconds are the unit everywhere in the code; milliseconds exist only here. An infinite duration is that of a failed
 request.
 """
 

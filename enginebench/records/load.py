@@ -1,4 +1,4 @@
-"""What is applied to a server: a number of users (closed loop) or a rate of arrivals (open loop)."""
+"""The load on a server: a number of users (closed loop) or a rate of arrivals (open loop)."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ all answers that ended `ok`, pooled, so that long answers weigh more."""
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The surfaces that show a metric or a quantity, each with its percentiles; a quantity has the one statistic
-    `value`. Everything that was observed is in the complete table of the page, in CSV and in JSON.
+    """The surfaces that show a metric or a quantity, each with its percentiles; a quantity has only the statistic
+    `value`. All observed values are in the complete table of the page, in CSV and in JSON.
     """
 
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
@@ -437,9 +437,9 @@ class Column:
 
 
 def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
-    """Return what a surface shows, in the order of declaration: latencies, then quantities.
+    """Return the columns of a surface, in the order of declaration: latencies, then quantities.
 
-    `since_due` measures from the instant at which a request was due wherever a metric has such a twin.
+    `since_due` replaces a metric by its variant that counts from when a request was due, if there is one.
     """
     return tuple(
         Column(BY_NAME[metric.since_due] if since_due and metric.since_due else metric, statistic)

@@ -1,9 +1,9 @@
-"""How well an engine predicts a fixed text: its perplexity, and how far its log-probabilities are from another's.
+"""How well an engine predicts a fixed text: its perplexity, and the distance of its log-probabilities from another's.
 
-Every token of the text is given to the engine in place of what it would have sampled (teacher forcing), so that all
-engines are asked the same question at every position, whatever they would have answered.
+The engine gets every token of the text instead of the one it would have sampled (teacher forcing), so all engines have
+the same context at every position.
 
-Log-probabilities are logits after a softmax: where logits differ by at most d, they differ by at most 2 d.
+Log-probabilities are logits after a softmax: if logits differ by at most d, they differ by at most 2 d.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A request: planned, sent, answered, and one line of `requests*.jsonl`.
 
-Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. What was not observed is
-`None`, never 0. A field that is added here needs no other line: the lines on disk, the JSON Schema, `requests.parquet`
-and the table that metrics are computed on derive from these structs.
+Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. Missing values are `None`,
+never 0. To add a field, change only this file: the lines on disk, the JSON Schema, `requests.parquet` and the table
+from which metrics are computed derive from these structs.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ Stamps = Literal["kernel", "user"]
 
 
 class JsonLine(msgspec.Struct, kw_only=True, gc=False):
-    """An object that is written as one line. It holds no reference to another such object, so the garbage collector
-    need not look at it."""
+    """An object that is written as one line. It refers to no other such object, so garbage collection skips it."""
 
     def to_line(self) -> str:
         """Return one JSON object and a newline."""
@@ -54,9 +53,9 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     t_end: Nanoseconds  # stream closed
     detail: str | None = None  # for people: the server's message, cut short
     status: Count | None = None
-    t_connect: Nanoseconds | None = None  # opening a connection began; None where one was open
+    t_connect: Nanoseconds | None = None  # opening a connection began; None if one was open
     resent: bool = False  # the server closed a kept connection without an answer: t_connect is when it was sent there
-    t_send: Nanoseconds | None = None  # just before the first byte is written; None where no connection could be had
+    t_send: Nanoseconds | None = None  # just before the first byte is written; None without a connection
     t_headers: Nanoseconds | None = None  # response headers complete
     t_first: Nanoseconds | None = None  # first chunk with generated content: text, reasoning, tool call, refusal
     t_first_out: Nanoseconds | None = None  # first chunk with non-reasoning content
@@ -82,7 +81,7 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     answer_digest: str | None = None  # of the generated text: equal answers have equal digests
     streamed: bool = True
     retry_after: float | None = None  # seconds that a refusing server asks its client to wait
-    server_queue: float | None = None  # seconds on the server's clock, where it sends them
+    server_queue: float | None = None  # seconds on the server's clock, if it sends them
     server_prefill: float | None = None
     server_decode: float | None = None
     request_id: str

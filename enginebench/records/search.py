@@ -41,8 +41,8 @@ class ProbeRecord:
 class SearchRecord:
     """`met` is the highest load certified to meet every objective, `missed` the lowest certified to miss one.
 
-    `precision` is half the bracket that was asked as a share of its middle. `more_seconds` is about how much longer
-    that would take, `None` where it is reached or the last probes do not tell.
+    `precision` is half the requested bracket as a share of its middle. `more_seconds` estimates how much longer that
+    would take; it is `None` if it is reached or cannot be estimated from the last probes.
     """
 
     by: str

@@ -1,8 +1,8 @@
 """Service-level objectives: "99 % of the requests get their first token within half a second" is `ttft_p99=0.5`.
 
 An objective is a share of requests and a limit, so it can be judged request by request: failures count as bad, and
-latencies run from the instant the schedule planned the request, as its user feels them. `failures=0.01` limits the
-share of failed requests alone.
+latencies count from the scheduled time, as the user experiences them. `failures=0.01` limits only the share of failed
+requests.
 """
 
 from __future__ import annotations

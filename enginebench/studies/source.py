@@ -1,4 +1,4 @@
-"""What a report of a study is made of: the runs and the benches of each part with each model, and what is missing."""
+"""The sources of a study's report: the runs and the benches of each part with each model, and missing cells."""
 
 from __future__ import annotations
 

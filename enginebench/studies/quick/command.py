@@ -1,4 +1,4 @@
-"""The command `quick`: one minute with a server, and what it has shown."""
+"""The command `quick`: test a server for one minute, and report."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def quick(
 
 
 def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
-    """Choose what is tested, and say so in a sentence."""
+    """Choose the server to test, and name it in a sentence."""
     from enginebench.studies.quick.discovery import PORTS, find_server
 
     if url is not None:
