@@ -37,7 +37,7 @@ class EngineRuns:
         return tuple(stage for run in self.runs for stage in run.stages)
 
     def estimate(self, stage: str, name: str, statistic: str = "value") -> Estimate:
-        """Return a single run's own number. Over several runs a percentile is that of all their requests together; any
+        """Return the number of a single run. Over several runs a percentile is that of all their requests together; any
         other number is the mean of the runs, with an interval from their spread."""
         key = (stage, name, statistic)
         if key not in self._cache:  # several surfaces ask for the same estimate

@@ -1,4 +1,4 @@
-"""Where a document goes: the terminal, one JSON document, a page and further files; and the exit code."""
+"""Deliver a document: to the terminal, as one JSON document, a page and further files; and set the exit code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What flowed when: tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
+"""Tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
 
-Both are kept as cumulative functions, so that any window, batch or second of the run is a difference of two of their
-values and nothing is counted twice or lost at an edge.
+Both are cumulative functions. Any window, batch or second of the run is a difference of two values, so nothing is
+counted twice or lost at an edge.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Instants = Integers
 
 
 class Arrivals:
-    """Arrived before each of some ascending instants: tokens, chunks, and chunks whose tokens are unknown.
+    """Tokens, chunks, and chunks with unknown tokens that had arrived before each of some ascending instants.
 
-    A stream's first chunk brings its own tokens and the later ones share the rest evenly; an answer that was not
-    streamed brings all of them at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
-    cut-off requests count: what they brought had been delivered.
+    A stream's first chunk has its own token count and the later chunks share the rest evenly; an answer that was not
+    streamed has all tokens at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
+    cut-off requests count, because their tokens were delivered.
     """
 
     def __init__(self, instants: Instants) -> None:

@@ -1,10 +1,10 @@
 """`requests.parquet`: every request of a run as a row, with its metrics as columns.
 
 The columns are the record's fields without `text`, then the metrics of records/metrics.py. The table is derived: it is
-written anew whenever the lines, the formulas or the tokenizer are not those it was made from. `requests.parquet.json`
-says what it was made from. Where only the table is left of a run, because its lines were put away, it is read as it is.
+written again if the lines, the formulas or the tokenizer have changed since. `requests.parquet.json` names its sources.
+If a run's lines were removed and only the table remains, the table is read unchanged.
 
-A run in a folder that cannot be written has its table in the user's cache.
+If a run's folder is read-only, its table is in the user's cache.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens)
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Lines make no cycles of references; looking for some in millions of them takes a quarter of the time."""
+    """Lines have no reference cycles; searching millions of them for cycles takes a quarter of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

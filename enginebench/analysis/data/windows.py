@@ -87,7 +87,7 @@ def windows_of(run: RunData) -> list[Window]:
 
 
 def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
-    """The window ends where it was recorded to, where the run was stopped, or where a process left its last trace."""
+    """Return a window that ends at its recorded end, at the end of the run, or at the last trace of a lost process."""
     start, planned = stage.steady_start, stage.plan.window
     if start is None:
         return None

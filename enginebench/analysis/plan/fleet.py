@@ -1,8 +1,8 @@
 """A fleet of equal replicas under a peak, in simulated futures, and the fewest replicas that are enough.
 
-A future draws how fast the machine is, the lengths of the requests, and when they come. The same futures are used for
-every size of the fleet, so that sizes differ by their size alone. Arrivals go to the replicas in turn (round robin),
-and each replica has an equal share of the users.
+A future draws the speed of the machine, and the lengths and arrivals of the requests. Every size of the fleet is
+simulated with the same futures, so that only the size differs. Arrivals go to the replicas in turn (round robin), and
+each replica has an equal share of the users.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """How a fleet does in simulated futures: `met` is the share of futures in which every objective is met, `share`
+    """A fleet in simulated futures: `met` is the share of futures in which every objective is met, `share`
     that of the requests within all of them."""
 
     replicas: int

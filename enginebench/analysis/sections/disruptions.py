@@ -96,7 +96,7 @@ def figure(frame: Frame, engine: str, disruption: Disruption) -> Figure:
 
 
 def disruptions(frame: Frame) -> Section:
-    """All of them, by engine and run."""
+    """Return the sections of all disruptions, by engine and run."""
     blocks: list[Block] = []
     for run in frame.runs:
         for number, disruption in enumerate(run.disruptions, 1):

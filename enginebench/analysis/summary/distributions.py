@@ -1,7 +1,7 @@
-"""Percentiles of a stage over the requests that were attempted: failed ones count as +∞, stopped ones are censored.
+"""Percentiles of a stage over the attempted requests: failed ones count as +∞, stopped ones are censored.
 
-Without failures an engine would look fast that refuses what it cannot serve quickly. The percentiles of the answered
-requests stand next to those of all.
+If failures did not count, an engine that refuses slow requests would look fast. The percentiles of the answered
+requests are kept next to those of all.
 """
 
 from __future__ import annotations

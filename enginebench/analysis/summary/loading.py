@@ -30,11 +30,10 @@ def summaries_of(
     """Summarise each run from its records and write its `summary.json`; without records the summary is read from there.
     Without names it is the newest run.
 
-    A name may be that of a folder of runs. Files among several names are ignored, so that `runs/*` may hold a report
-    next to the runs. If two such folders have runs of one label, the label gets the end of the folder's path, `vllm
-    (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without records. A
-    folder that cannot be written is left as it is. Raises `NotARun`, and `ValueError` for an objective that cannot be
-    judged.
+    A name may be that of a folder of runs. Files among several names are ignored, so `runs/*` may contain a report.
+    If two such folders have runs with the same label, the label gets the end of the folder's path, `vllm (before)` and
+    `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without records. A read-only folder
+    is not changed. Raises `NotARun`, and `ValueError` for an objective that cannot be judged.
     """
     names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
     groups = {name: _folders(name, runs) for name in names or ("",)}

@@ -1,4 +1,4 @@
-"""The fixed words of a document: what was tested, the SLO, the legend, what to do next, and the warnings."""
+"""The fixed texts of a document: the tested system, the SLO, the legend, the next step, and the warnings."""
 
 from __future__ import annotations
 
