@@ -115,7 +115,7 @@ class BurstAnswer:
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """`checks` is their total, of which `missing` could not be made. `runs`: the fewest of an engine, now and before."""
+    """`checks` is the total, of which `missing` could not be made. `runs`: the fewest of an engine, now and before."""
 
     passed: bool
     limit: float

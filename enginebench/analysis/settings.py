@@ -127,7 +127,7 @@ class PlanSettings:
         return prices.get(label, prices.get(label.partition(" (")[0], prices.get("")))
 
     def check_labels(self, labels: Iterable[str]) -> None:
-        """Raises `UserMistake` for a price of an engine without a run."""
+        """Raise `UserMistake` for a price of an engine without a run."""
         observed = {name: None for label in labels for name in (label, label.partition(" (")[0])}
         for label, _ in self.price:
             if label and label not in observed:

@@ -111,7 +111,7 @@ def read_document(path: Path, kind: type[T]) -> T:
 
 
 def decode_document(content: bytes, kind: type[T], name: Path) -> T:
-    """Raises `ValueError` with a sentence."""
+    """Raise `ValueError` with a sentence."""
     try:
         return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
     except (ValueError, RecursionError) as error:  # msgspec's errors are values, too

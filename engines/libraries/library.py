@@ -108,11 +108,11 @@ class Library(InstalledEngine):
 
     @abstractmethod
     def arguments(self, model: Model) -> dict[str, Any]:
-        """Return what the library is started with; what is not given is left to it."""
+        """Return the arguments of the library; it chooses all others."""
 
     @abstractmethod
     def start(self, model: Model) -> Any:
-        """Import the library and load the model. It may raise whatever the library does."""
+        """Import the library and load the model. May raise any error of the library."""
 
     async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
         assert self.model is not None
@@ -152,11 +152,11 @@ class Library(InstalledEngine):
         return replace(launch, command=command, environment={**launch.environment, **self.variables()})
 
     def server_arguments(self, model: Model) -> dict[str, Any]:
-        """Return the `arguments` that its server takes, with those for a server alone."""
+        """Return the `arguments` of its server, including those that only a server has."""
         return self.arguments(model)
 
     def variables(self) -> dict[str, str]:
-        """Return what the library reads from the environment when it is imported."""
+        """Return the environment variables that the library reads at import."""
         return {}
 
     def close(self) -> None:

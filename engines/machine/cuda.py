@@ -1,7 +1,7 @@
-"""Whether the engines' GPU code works with this machine's driver and GPUs: what brings its CUDA is asked itself.
+"""Check whether the engines' GPU code works with this machine's driver and GPUs.
 
-torch is imported for it in the environment of each engine, in a process of its own: it knows best which driver and GPUs
-it can use (`engines.pytorch.device`).
+The library or toolkit that provides CUDA is queried. torch is imported in the environment of each engine, in a separate
+process, because it knows best which driver and GPUs it can use (`engines.pytorch.device`).
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class SimulatedReplicas:
 
 
 def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> SimulatedReplicas:
-    """Raises `CannotPlan` if no number of replicas is enough."""
+    """Raise `CannotPlan` if no number of replicas is enough."""
     load = fleet.peak.load
     floor = supported.fewest(load)
     # With more replicas than that, each has hardly anything to do.

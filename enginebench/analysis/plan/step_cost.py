@@ -41,7 +41,7 @@ BASE, RUNNING, TOKENS, PROMPTS, BATCHED, BEYOND = range(6)
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds."""
+    """Coefficients in seconds."""
 
     base: float
     per_running: float

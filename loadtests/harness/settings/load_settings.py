@@ -14,7 +14,7 @@ from loadtests.harness.workload.random_number import PAUSE_GRAMMAR, Pause, parse
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """Seconds."""
+    """Times are in seconds."""
 
     stages: tuple[LoadStep, ...] = most_used(
         parse_users("1,10-100:10"),

@@ -18,7 +18,7 @@ EXPORTER_PORTS = 4  # the default one and the next ones, as in docker/prometheus
 
 
 def read_run_id(text: str) -> str:
-    """Raises `UserMistake`."""
+    """Raise `UserMistake`."""
     if not is_file_name(text):
         raise UserMistake(f"--run-id is the name of a folder in --runs, not `{text}`: leave out what makes it a path.")
     return text
@@ -84,7 +84,7 @@ class RunSettings:
     def access(
         self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ, with_keys: bool = True
     ) -> Access:
-        """Raises `UserMistake` if credentials are missing."""
+        """Raise `UserMistake` if credentials are missing."""
         if not with_keys:
             return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
         return access_to(url, endpoint, self.header, self.insecure, environment)
