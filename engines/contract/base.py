@@ -236,8 +236,8 @@ class Engine(ABC):
 
     def own_server(self, host: str, port: int) -> Launch | None:
         """Return the command of the library's own HTTP server, with the same model, format and limits as this engine,
-        to measure the cost of the common server. `None` if the library has none. The server answers 200 at `/health` once
-        it is ready. Raises `EngineUnavailable`."""
+        to measure the cost of the common server. `None` if the library has none. The server answers 200 at `/health`
+        once it is ready. Raises `EngineUnavailable`."""
         return None
 
     # Whether a request is run before others when a process starts: with most engines the first one is slower.
