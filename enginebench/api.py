@@ -66,7 +66,7 @@ class Report(Document):
     """A document that writes itself."""
 
     def html(self) -> str:
-        """One self-contained page."""
+        """Return one self-contained page."""
         return page(self)
 
     def markdown(self) -> str:

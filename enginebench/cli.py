@@ -111,8 +111,8 @@ def _usage_mistake(error: Any) -> str:
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
     if context is not None and option is not None and error.message.startswith("No such option"):
-        known = [name for parameter in context.command.get_params(context) for name in parameter.opts if name[0] == "-"]
-        near = get_close_matches(option, known, n=1)
+        flags = [name for parameter in context.command.get_params(context) for name in parameter.opts if name[0] == "-"]
+        near = get_close_matches(option, flags, n=1)
         return f"no option called `{option}`; " + (
             f"did you mean `{near[0]}`?" if near else f"`{context.command_path} --help` lists them."
         )
@@ -137,8 +137,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"enginebench {version('enginebench')}")
         raise typer.Exit
 

@@ -2,7 +2,7 @@
 
 It takes text, not token ids, and streams only through its chat interface. So it gets a chat template that passes one
 message through unchanged, and each request is checked first: its tokenizer must turn the text into the ids that every
-other engine receives. It loads safetensors, and quantises them itself where it is asked to.
+other engine receives. It loads safetensors, and quantises them itself if requested.
 
     enginebench serve mistralrs -o concurrency=32
 """
@@ -47,10 +47,10 @@ ARCHITECTURES = {
     "Gemma2ForCausalLM": "Gemma2",
     "SmolLM3ForCausalLM": "SmolLm3",
 }
-INVALID = "\ufffd"  # in place of bytes that are no character
+INVALID = "\ufffd"  # instead of bytes that are not a character
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 QUANTISED = {"q8_0": "Q8_0", "q4_0": "Q4_0"}  # by mistral.rs, while it loads ("in-situ quantization")
-# Candle compiles these in place of a device that a build does not have; the extension has the names of its sources.
+# Candle compiles these instead of a device that a build lacks; the extension has the names of its sources.
 DUMMIES = {"cuda": b"dummy_cuda_backend.rs", "metal": b"dummy_metal_backend.rs"}
 
 
@@ -131,7 +131,7 @@ class MistralRsEngine(BlockingEngine):
                     which,
                     max_seqs=at_a_time,
                     in_situ_quant=quantised,
-                    prefix_cache_n=0,  # a repeated prompt must cost what it costs other engines
+                    prefix_cache_n=0,  # repeated prompts must cost as much as with other engines
                     token_source="none",
                     jinja_explicit=template.name,
                 )
@@ -174,7 +174,7 @@ class MistralRsEngine(BlockingEngine):
             if choice.finish_reason is not None:
                 ending = "length" if choice.finish_reason == "length" else "stop"
             ready, finish = stops.step(text, ending)
-            # With log-probabilities each token is a piece, also where it has no text yet.
+            # With log-probabilities each token is a piece, even if it has no text yet.
             tokens = self._tokens_of(text) if choice.logprobs is None else 1
             if piece.usage is not None:  # the last piece has the exact total
                 tokens = max(piece.usage.completion_tokens - counted, 0)
@@ -192,7 +192,7 @@ class MistralRsEngine(BlockingEngine):
     def _same_text(self, request: GenerateRequest) -> str:
         """Find the text that mistral.rs reads as exactly this request's ids. Raises `BadRequest`."""
         ids = list(request.prompt_token_ids)
-        # It prepends the beginning-of-text token where the tokenizer asks for it; the template may have done so too.
+        # It prepends the beginning-of-text token if the tokenizer says so; the template may have done so too.
         for text in (request.prompt, request.prompt.removeprefix(self._bos)):
             if self._tokenizer.encode(text).ids == ids:
                 return text

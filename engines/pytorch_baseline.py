@@ -1,8 +1,8 @@
-"""The intentionally unoptimised baseline: what caches, compilation and batching are worth is measured against it.
+"""The intentionally unoptimised baseline, to measure the benefit of caches, compilation and batching.
 
 32-bit floats, one operation at a time, no key/value cache (every token computes the whole sequence again), no batching,
-a device synchronisation after every layer, no warm-up, also when it is served. With `cold=yes` each request gets a
-process of its own, and pays for the interpreter, the imports, the weights and the CUDA context again. Eager PyTorch as
+a device synchronisation after every layer, no warm-up, even when served. With `cold=yes` each request starts its own
+process, with the interpreter, the imports, the weights and the CUDA context again. Eager PyTorch as
 people use it, with a cache and the library's own kernels, is the engine `transformers`.
 
     enginebench serve pytorch-baseline --model random:llama-3.2-1b

@@ -52,7 +52,7 @@ class BatchingOptions(TorchOptions):
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     attention: Literal[
         "auto", "eager", "sdpa", "math", "efficient", "cudnn", "flash_attention_2", "flash_attention_3"
-    ] = setting("auto", f"auto: flash attention where its package is there, else sdpa; {KERNELS}")
+    ] = setting("auto", f"auto: flash attention if its package is installed, else sdpa; {KERNELS}")
 
 
 class TransformersBatchingEngine(OnTorch):

@@ -15,7 +15,7 @@ TRANSPARENT = "transparent"
 
 # From each share on, its colour.
 ATTAINED = ((None, RED), (0.95, ORANGE), (0.99, GREEN))
-FEW_FAIL = ((None, GREEN), (0.001, ORANGE), (0.01, RED))
+FAILURE_STEPS = ((None, GREEN), (0.001, ORANGE), (0.01, RED))
 
 ENGINES = {
     "vllm": BLUE,

@@ -34,7 +34,7 @@ def tile(
     beyond: str | None = None,
     named: bool = False,
 ) -> Panel:
-    """One big number per engine, at the end of the time range: an older one would outlive what it says.
+    """Return a panel with one big number per engine, at the end of the time range; an older one would be out of date.
 
     `texts` names values: `{"0": "not ready"}`; `beyond` names those from the last step on; `named` shows the legend.
     """
@@ -200,7 +200,7 @@ def _overrides(
     colours: Mapping[str, str],
     styles: Mapping[str, tuple[str, list[int]]],
 ) -> list[dict[str, Any]]:
-    """Later ones win: patterns of names first, then dashes, then names."""
+    """Return patterns of names, then dashes, then names, because later overrides win."""
     properties: list[tuple[str, str, list[dict[str, Any]]]] = []
     if any("{{" in legend for legend in legends) or palette is not BY_ENGINE:
         properties += [("byRegexp", pattern, [fixed(colour)]) for pattern, colour in palette.items()]
@@ -210,7 +210,7 @@ def _overrides(
     if "SLO" in legends:
         properties.append(("byName", "SLO", [fixed(GREY), line_style("dash", [2, 6])]))
     properties += [("byName", name, [fixed(colour)]) for name, colour in colours.items()]
-    return [{"matcher": {"id": by, "options": names}, "properties": given} for by, names, given in properties]
+    return [{"matcher": {"id": by, "options": names}, "properties": values} for by, names, values in properties]
 
 
 def _target(query: Query, ref_id: str = "A") -> dict[str, Any]:

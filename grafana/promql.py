@@ -30,7 +30,7 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression and the legend of its series."""
+    """A PromQL expression and the legend of its series."""
 
     expr: str
     legend: str = "{{engine}}"

@@ -58,13 +58,13 @@ def _variable(kind: str, name: str, label: str, **more: Any) -> Variable:
 
 
 def _run(name: str, label: str, description: str, in_order: str, **more: Any) -> Variable:
-    """One of the last month's runs: at first the one with the largest value of `in_order`."""
+    """Return a choice of the last month's runs; the default is the run with the largest value of `in_order`."""
     query = f"query_result(sort_desc({in_order}))"
     return _queried(name, label, description, query, regex=RUN_ID, sort=AS_ANSWERED, **more)
 
 
 def _number(name: str, description: str, expr: str) -> Variable:
-    """A whole number that queries or links use. It follows from the choices, so that an address does not carry it."""
+    """Return a whole number that queries or links use. It follows from the choices, so addresses do not contain it."""
     query = f"query_result({expr})"
     return _queried(name, name, description, query, regex=VALUE, hide=HIDDEN, skipUrlSync=True)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enginebench.settings.flags import AsJson, EngineSettings, Profile, given_texts, with_flags
+from enginebench.settings.flags import AsJson, EngineSettings, Profile, typed_texts, with_flags
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.run_help import RunCommand, show_all
 from loadtests.harness.command.scenarios import find_scenario, scenario_list
@@ -74,9 +74,9 @@ def run(
 ) -> None:
     """Test engines or servers under load, and report.
 
-    Each engine is served behind the identical server, tested, and stopped. Contenders may be named: NAME= before an
-    engine, URL or model, NAME. before an option or header that is for one of them. Arguments after -- are passed to
-    Locust. --users, -u and --concurrency are other names of --stages. The defaults shown are those of `concurrent`;
+    Each engine is served behind the identical server, tested, and stopped. To name a contender, write NAME= before its
+    engine, URL or model, and NAME. before an option or header that applies only to it. Arguments after -- are passed
+    to Locust. --users, -u and --concurrency are other names of --stages. The defaults shown are those of `concurrent`;
     other scenarios have their own.
 
     Exit code: 0 good, 1 an objective was missed or is not confirmed, 2 a usage error, a run that failed or is invalid,
@@ -106,7 +106,7 @@ def run(
     tested = contenders(engine or [], urls, option or [], model or [], headers)
     if keep_loaded:
         run_order.check_kept(tested, repeat)
-    texts = given_texts(Scenario, options) | given_texts(RunSettings, options)
+    texts = typed_texts(Scenario, options) | typed_texts(RunSettings, options)
     job = Job.of(path, texts, processes, context.args)
     profiler = None if profile is None else Profiler.of(profile)
     if profiler is not None and not engine:

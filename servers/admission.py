@@ -73,7 +73,7 @@ class Admission:
             self._preparing -= 1
 
     async def enter(self) -> Slot:
-        """Wait for a slot. Raises `QueueFull` at once where the queue is full. May be cancelled."""
+        """Wait for a slot. Raises `QueueFull` at once if the queue is full. May be cancelled."""
         if self.running < self.capacity and not self._queue:
             self.running += 1
             return Slot(self, self._clock())
@@ -91,7 +91,7 @@ class Admission:
         return Slot(self, self._clock())
 
     def resize(self, capacity: int) -> None:
-        """Admit what a larger capacity has slots for. A smaller one takes effect as slots are released."""
+        """Admit requests to the slots of a larger capacity. A smaller one takes effect as slots are released."""
         self.capacity = capacity
         while self.running < self.capacity and self._queue:
             self.running += 1

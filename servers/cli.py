@@ -29,8 +29,8 @@ def serve(
         bool,
         typer.Option(
             "--own-server",
-            help="Start the server that the engine itself brings, with the same model, format and limits; the settings "
-            "below `Options` but --host and --port are not for it.",
+            help="Start the engine's own server instead, with the same model, format and limits; of the settings below "
+            "`Options`, only --host and --port apply to it.",
         ),
     ] = False,
     **flags: Any,

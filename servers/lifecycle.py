@@ -60,7 +60,7 @@ class Lifecycle:
             await asyncio.sleep(READY_CHECK)
 
     def unavailable(self, state: State) -> ApiError:
-        """Return what a request gets while requests are not accepted."""
+        """Return the answer to a request while requests are not accepted."""
         message = {
             "loading": "The engine is still loading; /ready answers 200 when it is loaded.",
             "restarting": "The engine's process ended and is being restarted.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from enginebench.settings.flags import Given, read_settings
+from enginebench.settings.flags import Flags, read_settings
 from enginebench.settings.schema import UserMistake, setting
 
 MIB = 1024 * 1024
@@ -23,7 +23,7 @@ class ServerSettings:
     host: str = _address("127.0.0.1", "Address to listen on; 0.0.0.0 means every IPv4 address.")
     port: int = _address(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0, most=65535)
     listener: int | None = _address(
-        None, "File descriptor of a socket that already listens, in place of host and port.", flag="", metavar="FD"
+        None, "File descriptor of a socket that already listens, instead of host and port.", flag="", metavar="FD"
     )
     served_model: str | None = _address(
         None, "Model name that clients use, instead of the engine's own.", metavar="NAME"
@@ -62,7 +62,7 @@ class ServerSettings:
     )
 
 
-def server_settings(flags: Given) -> ServerSettings:
+def server_settings(flags: Flags) -> ServerSettings:
     """Read flags and variables. Raises `UserMistake`.
 
     The key is removed from the environment, so that no child process inherits it.

@@ -36,11 +36,11 @@ def build(into: Path) -> Path:
         (wheel,) = work.glob("*.whl")
         version = wheel.name.split("-")[1]
         folder = work / f"enginebench-{version}"
-        wanted = work / "engines.in"
-        wanted.write_text("\n".join(ENGINES))
+        requirements = work / "engines.in"
+        requirements.write_text("\n".join(ENGINES))
         left_out = [word for name in LEFT_OUT for word in ("--no-emit-package", name)]
         base = _locked(work / "base.txt", str(ROOT / "pyproject.toml"), "--extra", "server", *left_out)
-        engines = _locked(work / "engines.txt", str(wanted), "--no-deps")
+        engines = _locked(work / "engines.txt", str(requirements), "--no-deps")
         _install(folder / "packages", "--require-hashes", "-r", base, "-r", engines)
         _install(folder / "project", str(wheel))
         for made_from in folder.glob("project/*.dist-info/direct_url.json"):

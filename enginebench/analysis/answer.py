@@ -70,8 +70,8 @@ HOURS_A_MONTH = 730.0
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if its error allows it; both with
-    spares. `missing` and `not_simulated` say why one of them is not known. `month` is what the replicas cost in US
-    dollars, and `per_million` a million output tokens at the measured capacity."""
+    spares. `missing` and `not_simulated` are the reasons if a count is unknown. `month` is the cost of the replicas in
+    US dollars, and `per_million` that of a million output tokens at the measured capacity."""
 
     name: str
     capacity: Capacity | None
@@ -117,7 +117,7 @@ class BurstAnswer:
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """`checks` are all, of which `missing` could not be made. `runs` are the fewest of an engine, now and before."""
+    """`checks` is the total, of which `missing` could not be made. `runs`: the fewest of an engine, now and before."""
 
     passed: bool
     limit: float

@@ -43,7 +43,7 @@ class Number:
 
     `approximate` marks a measured value that is not confirmed (`*`). `significant` is the result of the test of a ratio
     or change, `None` if there was no test. `answered` is the percentile of the answered requests alone, if this one
-    falls among failed requests. `over` is what a ratio's denominator is, `simulated` the count by simulation, if it
+    falls among failed requests. `over` names a ratio's denominator; `simulated` is the count by simulation, if it
     differs. `at_most` marks an upper bound.
     """
 
@@ -232,7 +232,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """Something to know before using the numbers, and what to do about it. It concerns `engines` (all, if empty) at
+    """A reason to doubt the numbers, and the remedy. It concerns `engines` (all, if empty) at
     `stages`. `count` is the number of findings that were merged; the evidence is that of the heaviest load. For a kind
     without evidence or remedy of its own, the text is in `write/phrases.py`."""
 
@@ -247,7 +247,7 @@ class Warning:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """The step to take now: a command, what it gives, and about how many seconds it takes. `purpose` is a key of
+    """The next step: a command, its purpose, and its approximate seconds. `purpose` is a key of
     `write/phrases.py`. `varied`: the command asks for answers of varied length; the runs did not."""
 
     purpose: str

@@ -14,7 +14,7 @@ from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
 from enginebench.records.view import EMPTY, NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
-ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # these and their options tell engines apart
+ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # with the options, these distinguish engines
 SIZED = {"kv_tokens"}  # options that an engine may choose itself, from the memory that happens to be free
 SIZED_TOLERANCE = 0.1  # share by which these may differ and still count as equal
 TOLERANCE = 0.01  # share by which a latency may differ from the one counted since the request was due
@@ -37,7 +37,7 @@ class EngineRuns:
         return tuple(stage for run in self.runs for stage in run.stages)
 
     def estimate(self, stage: str, name: str, statistic: str = "value") -> Estimate:
-        """Return a single run's own number. Over several runs a percentile is that of all their requests together; any
+        """Return the number of a single run. Over several runs a percentile is that of all their requests together; any
         other number is the mean of the runs, with an interval from their spread."""
         key = (stage, name, statistic)
         if key not in self._cache:  # several surfaces ask for the same estimate
@@ -108,7 +108,7 @@ def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
     for group in groups:
         first = group[0]
         own = engine_settings(first)
-        differing = differing_settings([other[0] for other in groups if other[0].label == first.label])
+        differing = differing_settings([runs[0] for runs in groups if runs[0].label == first.label])
         settings = ", ".join(f"{key}={own[key]}" for key in own if key in differing)
         named[f"{first.label} ({settings})" if settings else first.label] = group
     return named

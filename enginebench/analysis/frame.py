@@ -113,8 +113,8 @@ class Frame:
         """Yield the verdict on every engine at every load, within every tier."""
         for tier in self.tiers.values():
             yield from (verdict.slo for capacity in tier.values() for verdict in capacity.verdicts)
-        others = [name for name in self.names if name not in self.capacities]
-        pairs = ((name, stage.label) for name in others for stage in self.stages)
+        without_capacity = [name for name in self.names if name not in self.capacities]
+        pairs = ((name, stage.label) for name in without_capacity for stage in self.stages)
         yield from filter(None, (self.verdict(*pair) for pair in pairs))
 
     def compared(self, name: str, over: str | None, key: str = THROUGHPUT) -> Comparison | None:

@@ -1,4 +1,4 @@
-"""The documents that frames become: what is on the first screen, and which sections follow."""
+"""Make documents from frames: the first screen, and the sections that follow."""
 
 from __future__ import annotations
 
@@ -96,15 +96,15 @@ def comparison_document(frame: Frame, allow_invalid: bool = False) -> Document:
 def quick_document(
     frame: Frame, target: Sequence[str], replicas: Sequence[Replicas] = (), peak: Load | None = None
 ) -> Document:
-    """Report what a minute has shown of the server that `target` names. The next step is always a search for the
-    limit; a missed objective is part of the answer."""
+    """Report on the minute with the server that `target` names. The next step is always a search for the limit; a
+    missed objective is part of the answer."""
     whole = report_document(frame, replicas, peak)
     code = INVALID if whole.exit_code == INVALID else GOOD
     return replace(whole, next=next_step_after_growth(frame, target), exit_code=code)
 
 
 def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Answer:
-    """Replicas for a peak, else the best of several engines, else what a single engine sustains."""
+    """Return the replicas for a peak, else the best of several engines, else the capacity of a single engine."""
     if not frame.stages:
         return NoAnswer.NOTHING_MEASURED
     if any(difference.incomparable for difference in frame.differences):

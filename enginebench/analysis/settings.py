@@ -127,7 +127,7 @@ class PlanSettings:
         return prices.get(label, prices.get(label.partition(" (")[0], prices.get("")))
 
     def check_labels(self, labels: Iterable[str]) -> None:
-        """Raises `UserMistake` for a price of an engine without a run."""
+        """Raise `UserMistake` for a price of an engine without a run."""
         observed = {name: None for label in labels for name in (label, label.partition(" (")[0])}
         for label, _ in self.price:
             if label and label not in observed:
@@ -147,7 +147,7 @@ class GateSettings:
         least=0,
     )
     allow_missing: bool = setting(
-        False, "Judge the rest where an engine, a stage, a repeat or a metric of the baseline is missing."
+        False, "Judge the rest if an engine, a stage, a repeat or a metric of the baseline is missing."
     )
     allow_different: bool = setting(False, "Judge even if the versions differ in scenario, host, model or workload.")
     allow_invalid: bool = setting(False, "Judge despite invalid runs.")

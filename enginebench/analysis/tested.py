@@ -1,4 +1,4 @@
-"""What was tested, as values: the first line of every document."""
+"""The tested system, load and machine as values: the first line of every document."""
 
 from __future__ import annotations
 

@@ -6,11 +6,10 @@
     runs/<id>/telemetry*.jsonl   one `TelemetrySample` about once a second; the server is in `telemetry.jsonl`
     runs/<id>/profile/           what a profiler wrote (`--profile`)
 
-Readers ignore fields that they do not know, and fill those that are missing and optional. A line that a crash cut
-short, or that is not what it should be, is skipped.
+Readers ignore unknown fields and fill in missing optional ones. Lines that are cut short or malformed are skipped.
 
-A folder may come from elsewhere: texts are read without control characters, numbers within bounds, files of a bounded
-size, and nothing is written through its links.
+A folder may come from another person: texts are read without control characters, numbers and file sizes are bounded,
+and nothing is written through links.
 """
 
 from __future__ import annotations
@@ -49,9 +48,10 @@ def profile_files(folder: Path) -> tuple[str, ...]:
 
 
 def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> None:
-    """Replace `path`, which a user named, in one step: a reader never sees half of it; `synced`: nor after a power cut.
+    """Replace `path`, which a user named, in one step, so that a reader never sees half of it; with `synced`, not even
+    after a power cut.
 
-    A pipe or a terminal, such as /dev/stdout, is written to; of a link, what it leads to is replaced. Raises `OSError`.
+    A pipe or a terminal, such as /dev/stdout, is written to; for a link, its target is replaced. Raises `OSError`.
     """
     if path.exists() and not path.is_file():
         path.write_bytes(_bytes(content))
@@ -60,8 +60,8 @@ def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> 
 
 
 def write_inside(folder: Path, name: str, content: str | bytes, synced: bool = False) -> None:
-    """Replace a file of a run's or a study's folder in one step. The folder may come from elsewhere: where a link
-    stands in the place of the file or of a folder on the way, the link is replaced and not followed. Raises `OSError`.
+    """Replace a file of a run's or a study's folder in one step. If the file or a folder on its path is a link, the
+    link is replaced and not followed, because the folder may come from another person. Raises `OSError`.
     """
     path = place_inside(folder, name)
     _replace(path, path, _bytes(content), synced)
@@ -105,13 +105,13 @@ def _replace(place: Path, named: Path, content: bytes, synced: bool) -> None:
 def read_document(path: Path, kind: type[T]) -> T:
     """Return a JSON document that may come from anywhere, with plain texts.
 
-    Raises `OSError` where it cannot be read, and `ValueError` with a sentence where it is not what it should be.
+    Raises `OSError` if it cannot be read, and `ValueError` with a sentence if it is malformed.
     """
     return decode_document(bytes_of(path), kind, path)
 
 
 def decode_document(content: bytes, kind: type[T], name: Path) -> T:
-    """Raises `ValueError` with a sentence."""
+    """Raise `ValueError` with a sentence."""
     try:
         return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
     except (ValueError, RecursionError) as error:  # msgspec's errors are values, too
@@ -120,7 +120,7 @@ def decode_document(content: bytes, kind: type[T], name: Path) -> T:
 
 
 def bytes_of(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return a whole document. Raises `OSError`, and `ValueError` with a sentence for what is no document."""
+    """Return a whole document. Raises `OSError`, and `ValueError` with a sentence if it is not one."""
     size = path.stat().st_size
     if not path.is_file():
         raise ValueError(f"{path} is not a file.")
@@ -145,9 +145,9 @@ def close_journal(folder: Path, meta: RunMeta) -> None:
 
 
 def read_meta(folder: Path) -> RunMeta:
-    """Read a run as it is known: its `meta.json`, and what its journal adds where it goes on or was killed.
+    """Read a run's `meta.json`, and its journal if the run is not over or was killed.
 
-    Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood.
+    Raises `FileNotFoundError` if `folder` is not a run, `ValueError` if its `meta.json` is malformed.
     """
     path, journal = folder / META, folder / JOURNAL
     content = bytes_of(path)
@@ -196,9 +196,9 @@ def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
-    """Whole lines from byte `start` on, some megabytes at a time, so that memory is bounded; none of what is no file.
+    """Yield whole lines from byte `start` on, some megabytes at a time to bound memory; nothing if it is not a file.
 
-    What follows the last newline is still being written, or never will be: its writer was killed.
+    A part after the last newline is still being written, or its writer was killed.
     """
     if path.exists() and not path.is_file():
         return

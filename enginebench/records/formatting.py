@@ -1,7 +1,7 @@
-"""Numbers as people read them: one function formats seconds, one aligns a column, and none shows digits beyond what is
-known.
+"""Format numbers for people: one function formats seconds, one aligns a column, and none shows digits beyond the
+precision.
 
-Seconds are the unit everywhere in the code; milliseconds exist only in here. An infinite duration is that of a failed
+Seconds are the unit everywhere in the code; milliseconds exist only here. An infinite duration is that of a failed
 request.
 """
 
@@ -56,7 +56,7 @@ def format_error(seconds: float) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """0.1234 → "12.3 %"; what is not quite none or all is not shown as such."""
+    """0.1234 → "12.3 %"; only exact values read as 0 % and 100 %."""
     if share is None:
         return MISSING
     if 0 < share < 0.0005:
@@ -110,9 +110,9 @@ def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | No
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three if the two are close or the interval is
-    narrow: 1.46× [1.45, 1.47]. More if both ends would look the same, and as many as keep an end that is not 1 from
-    being printed as 1. An interval without width is none.
+    """3.1× [2.9, 3.3]: two significant digits are enough, or three if the engines are close or the interval is narrow:
+    1.46× [1.45, 1.47]. More digits are written if both ends would look the same, or if an end that is not 1 would be
+    printed as 1. An interval without width is left out.
     """
     few = digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:
@@ -174,8 +174,8 @@ IN_TABLES = {"share": ShownUnit("%", 100), "B": ShownUnit("GB", 1e-9), "Hz": Sho
 
 def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
     """Choose the unit of a column of durations so that the largest is below a thousand."""
-    known = (abs(value) for value in seconds if value is not None and math.isfinite(value))
-    largest = max(known, default=1.0)
+    magnitudes = (abs(value) for value in seconds if value is not None and math.isfinite(value))
+    largest = max(magnitudes, default=1.0)
     if largest >= 1:
         return SECONDS
     return MILLISECONDS if largest >= 1e-3 else MICROSECONDS

@@ -56,7 +56,7 @@ class Difference(Formula, frozen=True):
 
 
 class Quotient(Formula, frozen=True):
-    """The divisor must be `Positive`, so that nothing is divided by zero."""
+    """A quotient. The divisor must be `Positive`, which prevents division by zero."""
 
     top: Formula
     bottom: Positive
@@ -92,7 +92,7 @@ class Constant(Formula, frozen=True):
 
 
 class Longest(Formula, frozen=True):
-    """Seconds of the longest gap in `field`, a list of nanoseconds; nothing where it is empty."""
+    """The longest gap in seconds of `field`, a list of nanoseconds; null if the list is empty."""
 
     field: str
 
@@ -104,7 +104,7 @@ class Longest(Formula, frozen=True):
 
 
 class Is(Formula, frozen=True):
-    """1 where the record's `field` equals `value`."""
+    """1 if the record's `field` equals `value`."""
 
     field: str
     value: str | int | bool
@@ -133,7 +133,7 @@ class Above(Formula, frozen=True):
 
 
 class Not(Formula, frozen=True):
-    """1 where a flag is 0."""
+    """1 if a flag is 0."""
 
     flag: Formula
 

@@ -1,4 +1,4 @@
-"""What is applied to a server: a number of users (closed loop) or a rate of arrivals (open loop)."""
+"""The load on a server: a number of users (closed loop) or a rate of arrivals (open loop)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
     unit: ClassVar[str] = "req/s"
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a profile that cannot be repeated."""
+        """Raise `ValueError` for a profile that cannot be repeated."""
         segments = [part for part in self.profile if isinstance(part, Segment)]
         endless = any(segment.seconds is None for segment in segments)
         if self.profile and (not segments or (endless and len(self.profile) > 1)):

@@ -35,8 +35,8 @@ all answers that ended `ok`, pooled, so that long answers weigh more."""
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The surfaces that show a metric or a quantity, each with its percentiles; a quantity has the one statistic
-    `value`. Everything that was observed is in the complete table of the page, in CSV and in JSON.
+    """The surfaces that show a metric or a quantity, each with its percentiles; a quantity has only the statistic
+    `value`. All observed values are in the complete table of the page, in CSV and in JSON.
     """
 
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
@@ -86,9 +86,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A value of a whole stage, over its steady window. The formula is in words; where it is a mean over the answered
-    requests that have a value, `mean` is that value. The others are computed by analysis/summary/quantities.py;
-    those that are shown during the run, also by loadtests/harness/live/live_view.py.
+    """A value of a whole stage, over its steady window. The formula is text; if it is a mean over the answered requests
+    that have a value, `mean` is that value. analysis/summary/quantities.py computes all others;
+    loadtests/harness/live/live_view.py computes those that are shown during the run.
 
     `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
     the difference is compared, and of other quantities the ratio.
@@ -106,7 +106,7 @@ class Quantity:
 
 SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
 FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field("chunks")))
-"""Tokens of the first chunk; where the server does not say, as many as in the mean chunk."""
+"""Tokens of the first chunk; if the server does not report them, those of the mean chunk."""
 
 T_SCHED, T_CONNECT, T_SEND = Field("t_sched"), Field("t_connect"), Field("t_send")
 T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
@@ -296,7 +296,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _mean("prompt_tokens", "prompt", "tokens", PROMPT, "length of the prompts"),
     _mean("cached_tokens", "cached", "tokens", Field("cached_tokens"), "of the prompt, from a prefix cache"),
     _mean("output_tokens", "answer", "tokens", OUTPUT, "length of the answers"),
-    _mean("planned_tokens", "planned", "tokens", When(Known(OUTPUT), PLANNED), "length that was asked for"),
+    _mean("planned_tokens", "planned", "tokens", When(Known(OUTPUT), PLANNED), "planned length"),
     _mean("reasoning_tokens", "reasoning", "tokens", Field("reasoning_tokens"), "of the answer"),
     Quantity(
         "acceptance_length",
@@ -338,7 +338,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "chunk_rate", "chunks", "chunks/s", "in the busiest tenth of the window", "received by the load generator"
     ),
-    Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator's own"),
+    Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator itself"),
 )
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
@@ -359,7 +359,7 @@ ROUND_TRIP = "round_trip"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 
-# What the load generator's exporter shows of the run besides metrics and quantities, by loadtests/harness/live/.
+# Values that the load generator's exporter shows in addition to metrics and quantities, from loadtests/harness/live/.
 MOMENTARY: tuple[Quantity, ...] = (
     Quantity("stage_index", "stage", "", "at this moment", "which stage is on, from 0"),
     Quantity("users", "users", "users", "at this moment", "of all processes; closed loops only"),
@@ -439,9 +439,9 @@ class Column:
 
 
 def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
-    """Return what a surface shows, in the order of declaration: latencies, then quantities.
+    """Return the columns of a surface, in the order of declaration: latencies, then quantities.
 
-    `since_due` measures from the instant at which a request was due wherever a metric has such a twin.
+    `since_due` replaces a metric by its variant that counts from when a request was due, if there is one.
     """
     return tuple(
         Column(BY_NAME[metric.since_due] if since_due and metric.since_due else metric, statistic)

@@ -38,7 +38,7 @@ def plain_lines(text: str) -> str:
 def plain_json(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Return a decoded JSON value with all of its texts and names plain.
 
-    Raises `ValueError` for what is nested deeper, and for a whole number of more than 64 bits.
+    Raises `ValueError` if it is nested too deeply or has a whole number of more than 64 bits.
     """
     if isinstance(value, str):
         return plain(value)

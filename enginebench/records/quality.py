@@ -1,9 +1,9 @@
-"""How well an engine predicts a fixed text: its perplexity, and how far its log-probabilities are from another's.
+"""How well an engine predicts a fixed text: its perplexity, and the distance of its log-probabilities from another's.
 
-Every token of the text is given to the engine in place of what it would have sampled (teacher forcing), so that all
-engines are asked the same question at every position, whatever they would have answered.
+The engine gets every token of the text instead of the one it would have sampled (teacher forcing), so all engines have
+the same context at every position.
 
-Log-probabilities are logits after a softmax: where logits differ by at most d, they differ by at most 2 d.
+Log-probabilities are logits after a softmax: if logits differ by at most d, they differ by at most 2 d.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TEXT = (
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """Of the tokens from the second on: the natural-log probability of each, and the `TOP` likeliest of its position by
-    text. Without log-probabilities, `why` says why."""
+    """For each token from the second on: its natural log-probability, and the `TOP` likeliest tokens at its position.
+    Without log-probabilities, `why` says why."""
 
     tokens: tuple[str, ...] = ()
     logprobs: tuple[Logarithm, ...] = ()
@@ -39,7 +39,7 @@ class Quality(msgspec.Struct, frozen=True):
     why: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises `ValueError`, of what was read too."""
+        """Raise `ValueError` if lengths differ, also in decoded data."""
         if not len(self.tokens) == len(self.logprobs) == len(self.top):
             raise ValueError("each token has one log-probability, and those of the likeliest tokens at its position")
 
@@ -52,8 +52,9 @@ class Quality(msgspec.Struct, frozen=True):
 
 
 class QualityAgainst(msgspec.Struct, frozen=True):
-    """An engine against the baseline. `perplexity_over` is the ratio less 1, `difference` the largest absolute one of a
-    log-probability, at a token of the text or one of the likeliest. What is not known is `None`, and `why` says why."""
+    """An engine against the baseline. `perplexity_over` is the ratio minus 1, `difference` the largest absolute
+    difference of a log-probability, over the text's tokens and the likeliest ones. Unknown values are `None`, and `why`
+    says why."""
 
     engine: str
     dtype: str | None

@@ -1,8 +1,8 @@
 """A request: planned, sent, answered, and one line of `requests*.jsonl`.
 
-Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. What was not observed is
-`None`, never 0. A field that is added here needs no other line: the lines on disk, the JSON Schema, `requests.parquet`
-and the table that metrics are computed on derive from these structs.
+Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. Missing values are `None`,
+never 0. To add a field, change only this file: the lines on disk, the JSON Schema, `requests.parquet` and the table
+from which metrics are computed derive from these structs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Outcome = Literal[
     "ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "unsent", "cut_off"
 ]
 """How a request ended. `rejected` is a 429 or 503; `disconnected` a stream that ended early; `bad_stream` a malformed
-one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
-in flight kept back; `unsent` could not be sent for want of the load generator's own descriptors, ports, buffers or
-memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the run's own end: censored, neither
+one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that exceeded the limit on
+requests in flight; `unsent` could not be sent because the load generator ran out of descriptors, ports, buffers or
+memory: not the server's failure, and the run is invalid; `cut_off` was stopped by the end of the run: censored, neither
 a success nor a failure."""
 CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
@@ -33,8 +33,7 @@ Stamps = Literal["kernel", "user"]
 
 
 class JsonLine(msgspec.Struct, kw_only=True, gc=False):
-    """An object that is written as one line. It holds no reference to another such object, so the garbage collector
-    need not look at it."""
+    """An object that is written as one line. It refers to no other such object, so garbage collection skips it."""
 
     def to_line(self) -> str:
         """Return one JSON object and a newline."""
@@ -45,11 +44,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="ended"):
-    """One request, from its plan to its end: built once when it is planned (`planned`), completed by the client as it
-    ends, and then written and counted; from then on nobody changes it.
+    """A request from its plan to its end. It is built when the request is planned (`planned`), completed by the client
+    as the request ends, then written and counted, and not changed afterwards.
 
-    Without streaming, the moment of the first token cannot be seen: `t_first`, `t_first_out` and `read_first` are
-    `None`, `chunks` is 0 and `icl` empty. All content comes at once then, so `t_last` is when the answer was complete.
+    Without streaming, the time of the first token is unknown: `t_first`, `t_first_out` and `read_first` are `None`,
+    `chunks` is 0 and `icl` empty. All content comes at once, so `t_last` is when the answer was complete.
     """
 
     outcome: Outcome
@@ -57,10 +56,10 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     t_end: Nanoseconds  # stream closed
     detail: str | None = None  # for people: the server's message, cut short
     status: Count | None = None
-    t_connect: Nanoseconds | None = None  # opening a connection began; None where one was open
+    t_connect: Nanoseconds | None = None  # opening a connection began; None if one was open
     resent: bool = False  # the server closed a kept connection without an answer: t_connect is when it was sent there
     round_trip: float | None = None  # seconds, the shortest of its connection by the kernel's own measurement
-    t_send: Nanoseconds | None = None  # just before the first byte is written; None where no connection could be had
+    t_send: Nanoseconds | None = None  # just before the first byte is written; None without a connection
     t_headers: Nanoseconds | None = None  # response headers complete
     t_first: Nanoseconds | None = None  # first chunk with generated content: text, reasoning, tool call, refusal
     t_first_out: Nanoseconds | None = None  # first chunk with non-reasoning content
@@ -80,13 +79,13 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     unseen_tokens: Count = 0  # of the output, that no chunk showed: hidden reasoning
     unknown_text: str | None = None  # fields of the answer that held text and that no API known here has
     finish_reason: str | None = None
-    text: str | None = None  # the answer, where it was to be kept, or its tokens are to be counted for want of usage
-    token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, where the server tells …
+    text: str | None = None  # the answer, if it is kept, or if its tokens are counted because usage is missing
+    token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, if the server reports them …
     logprobs: tuple[float, ...] = ()  # … the natural logarithms of the tokens' probabilities
     answer_digest: str | None = None  # of the generated text: equal answers have equal digests
     streamed: bool = True
     retry_after: float | None = None  # seconds that a refusing server asks its client to wait
-    server_queue: float | None = None  # seconds on the server's clock, where it sends them
+    server_queue: float | None = None  # seconds on the server's clock, if it sends them
     server_prefill: float | None = None
     server_decode: float | None = None
     request_id: str
@@ -104,14 +103,14 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
 
     @classmethod
     def planned(cls, **asked: Any) -> RequestRecord:
-        """Of a request that has not been sent: who sends it, when and in which stage is not known yet."""
+        """Return the record of a request that has not been sent; sender, time and stage are not known yet."""
         return cls(request_id="", worker="", scenario="", stage=0, outcome=CUT_OFF, t_sched=0, t_end=0, **asked)
 
 
 class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"):
     """The short line written just before a request is sent, so that a killed process leaves none of them out.
 
-    `t_send` is the instant of writing. A reader drops it where a `RequestRecord` of the same `request_id` follows.
+    `t_send` is the instant of writing. A reader drops it if a `RequestRecord` of the same `request_id` follows.
     """
 
     request_id: str

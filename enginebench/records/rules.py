@@ -1,8 +1,8 @@
-"""The rules that turn requests into numbers and verdicts, each once: for one value here, and, where a rule is a
-formula, for whole columns by the analysis.
+"""The rules that turn requests into numbers and verdicts. Each is declared once, for single values; the analysis
+applies rules that are formulas to whole columns.
 
 * A failed request counts as +∞ in everything that is judged over attempted requests.
-* A request that the run's end cut off is censored: what is known of it counts, what is unknown is a lower bound.
+* A request that the run's end cut off is censored: observed times count, the others have a lower bound.
 * A percentile is the nearest rank, always a value that was observed.
 * A request meets an objective, misses it, or was cut off before that was known.
 """
@@ -66,8 +66,8 @@ def percentile(ascending: Ascending, q: float) -> float:
 def lower_bound(formula: Formula) -> tuple[Formula, Formula]:
     """Return the value or lower bound of a request that was stopped at `t_end`, and 1 if it is a bound.
 
-    A stamp of an event that had not happened lies after `t_end`. That holds for `t_last` always: more could follow. How
-    fast a stopped answer would have come is unknown: a quotient is nothing.
+    The stamp of an event that had not happened is after `t_end`; so is `t_last` always, because more could follow. The
+    speed of a stopped answer is unknown, so quotients are null.
     """
     match formula:
         case Between(start, Field("t_last")):
@@ -78,23 +78,22 @@ def lower_bound(formula: Formula) -> tuple[Formula, Formula]:
 
 
 def attempted(formula: Formula) -> Formula:
-    """The value of a request among all that were attempted: +∞ where it failed, at least the lower bound where it was
-    cut off."""
+    """Return the value of a request among all attempted ones: +∞ if it failed, the lower bound if it was cut off."""
     bound, _ = lower_bound(formula)
     return ByOutcome(ok=formula, cut_off=bound, failed=Constant(math.inf))
 
 
 def censored(formula: Formula) -> Formula:
-    """1 where the value of `attempted` is only a lower bound."""
+    """Return the formula of 1 if the value of `attempted` is only a lower bound."""
     _, is_bound = lower_bound(formula)
     return ByOutcome(ok=Constant(0.0), cut_off=is_bound, failed=Constant(0.0))
 
 
 def within(formula: Formula | None, limit: float, needs: str | None = None, absent_is_good: bool = False) -> Formula:
-    """1 where a request keeps the limit, 0 where it does not, nothing where it was cut off before that was known.
+    """Return the formula of 1 if a request meets the limit, 0 if it misses it, null if it was cut off before.
 
-    Without a formula every request that ended well keeps it. One that ended well without a value keeps it if
-    `absent_is_good`; whether it does is unknown if its field `needs` was not observed.
+    Without a formula every request that ended well meets it. A request that ended well without a value meets it if
+    `absent_is_good`; the result is null if its field `needs` was not observed.
     """
     if formula is None:
         return ByOutcome(ok=Constant(1.0), cut_off=NOTHING, failed=Constant(0.0))
@@ -119,7 +118,7 @@ def as_measured(good: int, unknown: int, n: int, q: float) -> bool | None:
 
 
 def answer_of(low: float | None, high: float | None, q: float) -> SloAnswer:
-    """Do at least a share q of the requests keep the limit? By the interval of the share of those that did."""
+    """Decide from the interval of the share of requests within the limit whether that share is at least q."""
     if low is not None and low >= q:
         return "met"
     return "missed" if high is not None and high < q else UNDECIDED

@@ -1,4 +1,4 @@
-"""What a run is: the contents of `meta.json`, and the lines of `journal.jsonl` that complete it while it goes on."""
+"""A run: the contents of `meta.json`, and the lines of `journal.jsonl` that complete it during the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKLOAD: Mapping[str, Any] = {
     **dict.fromkeys(("temperature", "search_seconds", "stage_requests"), float | None),
     "class_objectives": dict[str, str] | None,
 }
-"""The type of each setting by which a report judges or decides something."""
+"""The type of each setting that a report uses."""
 ENGINE: Mapping[str, Any] = {
     **dict.fromkeys(("name", "version", "language", "model", "dtype", "device", "batching"), str | None),
     **dict.fromkeys(("max_concurrency", "context_length", "replicas"), Count | None),
@@ -31,7 +31,7 @@ ENGINE: Mapping[str, Any] = {
     "options": dict[str, Any] | None,
     "libraries": dict[str, str] | None,
 }
-"""The type of each fact about an engine, as our servers tell them in `/v1/engine`; others may tell what they like."""
+"""The type of each fact about an engine in our servers' `/v1/engine`; other servers may report anything."""
 HOST: Mapping[str, Any] = {
     **dict.fromkeys(("cpu", "os"), str | None),
     **dict.fromkeys(("cores", "usable_cores"), Count | None),
@@ -43,7 +43,7 @@ HOST: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that was done to the server on purpose: `t` nanoseconds since the run's start, negative before it."""
+    """A deliberate disturbance of the server, `t` nanoseconds since the run's start, negative before it."""
 
     t: Nanoseconds
     what: str
@@ -78,7 +78,7 @@ class RunFacts:
     url: str
     model: str | None
     workload: Mapping[str, Any]  # prompt and output lengths, sampling, seed, think time, …
-    engine: Mapping[str, Any] | None  # what the server's /v1/engine said; None where it has none
+    engine: Mapping[str, Any] | None  # the server's /v1/engine; None if it has none
     host: Mapping[str, Any]  # cpu, cores, memory, os, kernel of the load generator
     versions: Mapping[str, str]
     label: str  # what reports call this run: the engine's name, or the URL
@@ -111,9 +111,9 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeta(RunFacts):
-    """Everything needed to repeat the run and to judge whether another is comparable.
+    """Everything needed to repeat the run and to judge whether another run is comparable.
 
-    `plan` holds the stages as they were asked for; a run may append to it. `stages` are those that have begun.
+    `plan` has the requested stages; a run may append to it. `stages` are those that have begun.
     """
 
     plan: tuple[StagePlan, ...]
@@ -147,18 +147,18 @@ class RunMeta(RunFacts):
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
         """Return the seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
 
-        `run_delay` is the share of time in which the client was ready to run and had no core. The answer is that of the
-        gentlest calibrated conditions that were at least as hard in both; `None` where none were.
+        `run_delay` is the share of time in which the client was ready to run and had no core. The result is from the
+        mildest calibrated conditions that were at least as hard in both; `None` if there are none.
         """
         harder = [error for chunks, delay, error in self.client_error if chunks >= load and delay >= run_delay]
         return min(harder, default=None)
 
 
 class JournalLine(JsonLine, kw_only=True, gc=False, omit_defaults=True):
-    """Something that has changed: a stage has begun or one of its boundaries is known, something was done to the
-    server, or a search has decided a probe.
+    """A change: a stage has begun or one of its boundaries is known, the server was disturbed, or a search has decided
+    a probe.
 
-    A stage takes the place of the one with its index and of all that follow.
+    A stage replaces the stage with its index and all later ones.
     """
 
     stage: Stage | None = None
@@ -167,7 +167,7 @@ class JournalLine(JsonLine, kw_only=True, gc=False, omit_defaults=True):
 
 
 def instant(text: str) -> datetime:
-    """Raises `ValueError` for what is no instant, or one without its time zone."""
+    """Raise `ValueError` for a text that is not a date and time with a time zone."""
     read = datetime.fromisoformat(text)
     if read.tzinfo is None:
         raise ValueError(f"`{text}` is an instant without its time zone")

@@ -41,8 +41,8 @@ class ProbeRecord:
 class SearchRecord:
     """`met` is the highest load certified to meet every objective, `missed` the lowest certified to miss one.
 
-    `precision` is half the bracket that was asked as a share of its middle. `more_seconds` is about how much longer
-    that would take, `None` where it is reached or the last probes do not tell.
+    `precision` is half the requested bracket as a share of its middle. `more_seconds` estimates how much longer that
+    would take; it is `None` if it is reached or cannot be estimated from the last probes.
     """
 
     by: str
@@ -72,18 +72,18 @@ class SearchRecord:
     def sentence(self) -> str:
         """Word the answer."""
         slo = ", ".join(self.objectives)
-        judged = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
+        basis = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
         match self.state:
             case "running":
                 return f"capacity {self.bracket}"
             case "found":
-                return f"Capacity at {slo} is {self.bracket}{judged}."
+                return f"Capacity at {slo} is {self.bracket}{basis}."
             case "met at the highest load" if self.met is not None:
-                return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{judged}."
+                return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{basis}."
             case "missed at the lowest load" if self.missed is not None:
-                return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{judged}."
+                return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{basis}."
             case _:
-                return f"Capacity at {slo} is {self.bracket}{judged}. {self._more}"
+                return f"Capacity at {slo} is {self.bracket}{basis}. {self._more}"
 
     @property
     def _more(self) -> str:

@@ -1,8 +1,8 @@
 """Service-level objectives: "99 % of the requests get their first token within half a second" is `ttft_p99=0.5`.
 
 An objective is a share of requests and a limit, so it can be judged request by request: failures count as bad, and
-latencies run from the instant the schedule planned the request, as its user feels them. `failures=0.01` limits the
-share of failed requests alone.
+latencies count from the scheduled time, as the user experiences them. `failures=0.01` limits only the share of failed
+requests.
 """
 
 from __future__ import annotations
@@ -66,22 +66,21 @@ class Objective:
 
     @property
     def judged(self) -> Metric | None:
-        """Return the metric that is judged, from the instant the request was due; `None` where failures alone are."""
+        """Return the metric that is judged, from the instant the request was due; `None` for failures."""
         return None if self.metric == FAILURES else OBJECTIVES[self.metric]
 
     @property
     def column(self) -> str | None:
-        """Its name."""
         return None if self.judged is None else self.judged.name
 
     @property
     def within(self) -> Formula:
-        """1 where a request met it, 0 where it did not, nothing where that is not known: it was cut off before, or its
-        tokens are unknown."""
-        judged = self.judged
-        if judged is None:
+        """Return the formula of 1 if a request met it, 0 if it missed it, null if that is unknown: it was cut off
+        before, or its tokens are unknown."""
+        metric = self.judged
+        if metric is None:
             return within(None, 0.0)
-        return within(judged.formula, self.limit, judged.needs, judged.absent_is_good)
+        return within(metric.formula, self.limit, metric.needs, metric.absent_is_good)
 
     def met_by(self, request: Any) -> bool | None:
         """Return whether a request that has ended met it; `None` if that is not known."""

@@ -1,8 +1,8 @@
-"""A stage holds one load: it warms up, is measured in its steady window, and is held until that window is answered.
+"""A stage applies one load: warm-up, the measured steady window, and a hold until the window's requests are answered.
 
     start | warm-up | steady_start … steady_end | hold | end
 
-A plan says how long warm-up and window last; when they really began and ended is known as the run goes on.
+A plan has the lengths of warm-up and window; their actual beginnings and ends are recorded during the run.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ class Extent:
 class StagePlan:
     """The plan of a stage.
 
-    `bound` limits, in seconds, what cannot be known beforehand: how far the warm-up is prolonged until every user has
-    had an answer, and how long the load is held until the window is answered. `asks` are settings of the workload that
-    hold in this stage alone, as text: `{"prompt_tokens": "200"}`. A `brief` stage says where to measure: a longer one
-    of the same load takes its place.
+    `bound` limits, in seconds, how far the warm-up is prolonged until every user has had an answer, and how long the
+    load is held until the window is answered. `asks` are settings of the workload for this stage only, as text:
+    `{"prompt_tokens": "200"}`. A `brief` stage locates a load; a longer stage of the same load replaces it.
     """
 
     load: Load
@@ -56,17 +55,17 @@ class StagePlan:
 
     @property
     def seconds(self) -> float | None:
-        """Warm-up and window together, where both are times; what prolongs them comes on top."""
+        """Return warm-up and window together, if both are times, without any prolongation."""
         parts = (self.warm_up, self.window)
         return sum(part.amount for part in parts) if all(part.unit == "seconds" for part in parts) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage as it happened. Nanoseconds since the run's start; `None` until the stage has got there.
+    """A stage as it happened. Nanoseconds since the run's start; `None` until the stage has reached that point.
 
-    What was scheduled inside [`steady_start`, `steady_end`) is counted. `unserved_users` had no answer when the warm-up
-    reached its bound, `unanswered` requests of the window had none when the hold reached its own.
+    Requests scheduled in [`steady_start`, `steady_end`) are counted. `unserved_users` had no answer when the warm-up
+    reached its bound, `unanswered` requests of the window had none when the hold reached its bound.
     """
 
     index: Count

@@ -1,7 +1,7 @@
-"""One line of `telemetry*.jsonl`, what the server and the load generator said of themselves at one instant; and the
+"""A line of `telemetry*.jsonl`, with the metrics of the server and the load generator at one instant; and the
 quantities that are read from it, by the names under which servers and GPU exporters publish them.
 
-A server that says nothing of a quantity leaves it out: a machine without a GPU has no GPU utilisation of 0.
+Quantities that a server does not report are left out: a machine without a GPU has no GPU utilisation of 0.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
     "LMDeploy": ("lmdeploy:", "lmdeploy_"),
     "llama.cpp": ("llamacpp:", "llamacpp_"),
 }
-"""Known servers by what the names of their series begin with: first as they stand below, then as exporters and other
-versions write it."""
+"""Known servers by the prefixes of their series: first the prefix used below, then those of exporters and other
+versions."""
 
 
 def server_of(name: str) -> tuple[str, str] | None:
-    """Return which of `SERVERS` publishes a series of this name, and the name as it stands below."""
-    for server, (ours, *others) in SERVERS.items():
-        for prefix in (ours, *others):
+    """Return which of `SERVERS` publishes a series of this name, and the name used below."""
+    for server, (ours, *aliases) in SERVERS.items():
+        for prefix in (ours, *aliases):
             if name.startswith(prefix):
                 return server, ours + name.removeprefix(prefix)
     return None
@@ -138,7 +138,7 @@ GAUGES: Mapping[str, Source] = {
         ),
     ),
     "engine_memory_bytes": Source("engine memory (host)", "B", "sum", ("enginebench_engine_memory_bytes",)),
-    # Its peak since it was started. A server that does not tell it: what all processes hold on its GPUs.
+    # Its peak since its start; if a server does not report it, the memory of all processes on its GPUs.
     "engine_device_memory_bytes": Source(
         "engine memory (device)",
         "B",
@@ -241,7 +241,7 @@ SPECULATION: Mapping[str, Source] = {
     ),
     "acceptance_rate": Source("acceptance rate", "share", "mean", ("sglang:spec_accept_rate",)),
 }
-"""Counters of speculative decoding, and what servers publish in place of them, which is 0 while they draft nothing. No
-server lacks them that does not speculate."""
+"""Counters of speculative decoding, and what servers publish instead, which is 0 while they draft nothing. They are not
+missing on a server that does not speculate."""
 LOAD_GENERATOR_GAUGES = ("client_cpu", "loop_lag", "run_delay")
 """Fields of `TelemetrySample`: of a stage, those of the process of the load generator with the largest mean."""

@@ -1,7 +1,7 @@
-"""One view of a stage: what every surface shows, judges or stores.
+"""The view of a stage, which every surface shows, judges or stores.
 
-It is filled in two ways: from counts while a run goes on, without intervals, and from the records when it is over, with
-an interval for every number or the reason why there is none. Tables, pages, files and comparisons iterate over it.
+During a run it is filled from counts, without intervals. After the run it is filled from the records, with an interval
+for every number or the reason why it is missing. Tables, pages, files and comparisons iterate over it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Estimate:
 
     @property
     def finite(self) -> Estimate:
-        """Leave out what is infinite, as files do."""
+        """Leave out infinite values, as files do."""
         value, low, high = (
             None if part is None or math.isinf(part) else part for part in (self.value, self.low, self.high)
         )
         return replace(self, value=value, low=low, high=high)
 
     def within(self, least: float, most: float) -> Estimate:
-        """Cut the interval off at what is possible: a share is at most 1."""
+        """Cut the interval off at the possible values: a share is at most 1."""
         low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
         return replace(self, low=low, high=high)
 
@@ -74,7 +74,7 @@ class Estimate:
 
     @property
     def inverse(self) -> Estimate:
-        """Return 1 ÷ the number, with its interval turned round; 0 and +∞ become each other."""
+        """Return 1 ÷ the number, with its interval inverted; 0 and +∞ are exchanged."""
         parts = (self.value, self.low, self.high)
         value, high, low = (None if part is None else 1 / part if part else math.inf for part in parts)
         return replace(self, value=value, low=low, high=high)
@@ -82,8 +82,8 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Numbers in ascending order, packed: `values` as little-endian float64. Each stands for as many numbers up to it
-    as `weights` says (little-endian uint32), or for itself alone if there are none."""
+    """Numbers in ascending order, packed: `values` as little-endian float64. `weights` (little-endian uint32) has how
+    many numbers each value represents; without `weights` it represents only itself."""
 
     values: bytes = b""
     weights: bytes = b""
@@ -93,10 +93,9 @@ class Ordered:
 class Distribution:
     """A metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
 
-    Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
-    given where others did not. `ended` holds the values of those requests and `cut_off` the lower bounds of the ones
-    that were cut off, from which percentiles over several runs are made; `None` for metrics that no surface shows over
-    runs.
+    Mean, standard deviation, extremes and `answered` (percentiles) cover the requests that ended well; `answered` is
+    set if others failed. `ended` has the values of ended requests and `cut_off` the lower bounds of cut-off ones, from
+    which percentiles over several runs are computed; `None` for metrics that no surface shows over runs.
     """
 
     n: int
@@ -150,10 +149,10 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A reason to doubt the numbers: its evidence, and what to do about it.
+    """A reason to doubt the numbers, with its evidence and its remedy.
 
-    A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not
-    those of the server. `stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it.
+    A `note` helps to read the numbers, a `warn` casts doubt on some of them, and `invalid` means that they do not
+    describe the server. `stage` is `None` if it concerns the whole run; `label` is the run's, as in reports.
     """
 
     kind: str
@@ -222,9 +221,9 @@ class TurnView:
 class StageView:
     """A stage over its steady window. Times are in seconds since the run's start, rates per second.
 
-    `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; what was not observed is `None` or
-    missing. `counts` are of requests, answers and chunks that findings look at. `gauges` are the server's and the load
-    generator's own, by the names in `enginebench/records/telemetry.py`.
+    `metrics` and `quantities` have those declared in `records/metrics.py`, by name; unobserved ones are `None` or
+    missing. `counts` are the numbers of requests, answers and chunks that findings need. `gauges` are those of the
+    server and the load generator, by the names in `enginebench/records/telemetry.py`.
     """
 
     index: int
@@ -278,7 +277,7 @@ class StageView:
         return sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
 
     def estimate(self, name: str, statistic: str = "value") -> Estimate:
-        """Return a quantity by name (`value`), or a percentile of a metric (`p95`); without a value where it was not
+        """Return a quantity by name (`value`), or a percentile of a metric (`p95`); without a value if it was not
         observed."""
         if name in self.metrics:
             return self.metrics[name].percentile(statistic)

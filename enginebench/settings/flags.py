@@ -2,10 +2,10 @@
 
     @app.command()
     @with_flags(ServerSettings)
-    def serve(engine: str, **given: Any) -> None:
-        settings = read_settings(ServerSettings, given)
+    def serve(engine: str, **flags: Any) -> None:
+        settings = read_settings(ServerSettings, flags)
 
-A flag counts before its environment variable, and that before the default.
+A flag takes precedence over its environment variable, which takes precedence over the default.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Profile = Annotated[
 """Options that several commands have."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
-Given = Mapping[str, str | bool | list[str] | None]  # by the settings' names; None or False: the flag was not used
+Flags = Mapping[str, str | bool | list[str] | None]  # by the settings' names; None or False: the flag was not used
 
 
 def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Replace a command's `**given` by one flag for each setting of `declared` that is not in `leave_out`."""
-    offered = [one for each in declared for one in settings_of(each) if one.flag and one.name not in leave_out]
-    flags = [_parameter(one) for one in offered]
+    """Replace a command's `**flags` by one flag for each setting of `declared` that is not in `leave_out`."""
+    settings = [setting for declaration in declared for setting in settings_of(declaration)]
+    flags = [_parameter(setting) for setting in settings if setting.flag and setting.name not in leave_out]
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command, eval_str=True)  # typer reads the signature
@@ -53,35 +53,35 @@ def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callabl
     return decorate
 
 
-def given_texts(declared: type[Any], given: Given) -> dict[str, str]:
+def typed_texts(declared: type[Any], flags: Flags) -> dict[str, str]:
     """Return the texts that were typed for settings of `declared`, by name."""
     names = {setting.name for setting in settings_of(declared)}
     texts = {}
-    for name, value in given.items():
+    for name, value in flags.items():
         if name in names and value not in (None, False, []):
             texts[name] = "yes" if value is True else "\n".join(value) if isinstance(value, list) else str(value)
     return texts
 
 
-def read_settings(declared: type[Any], given: Given) -> Any:
+def read_settings(declared: type[Any], flags: Flags) -> Any:
     """Make an instance of `declared` from flags, variables and defaults. Raises `ValueError` with a sentence."""
-    return from_text(declared, from_environment(declared) | given_texts(declared, given), flags=True)
+    return from_text(declared, from_environment(declared) | typed_texts(declared, flags), flags=True)
 
 
-def _parameter(one: Setting) -> inspect.Parameter:
-    """The flag takes plain text, which the schema reads: so flags, variables and web pages have the same grammar."""
-    default = one.text(one.default)
+def _parameter(setting: Setting) -> inspect.Parameter:
+    """Return a flag that takes plain text. The schema reads it, so flags, variables and web pages share a grammar."""
+    default = setting.text(setting.default)
     option = typer.Option(
-        one.flag,
-        help=f"{one.help} Default: {default}." if default and not one.is_switch else one.help,
-        metavar=None if one.is_switch else one.metavar or "|".join(one.choices) or None,
-        rich_help_panel=None if one.group == MOST_USED else one.group or None,
+        setting.flag,
+        help=f"{setting.help} Default: {default}." if default and not setting.is_switch else setting.help,
+        metavar=None if setting.is_switch else setting.metavar or "|".join(setting.choices) or None,
+        rich_help_panel=None if setting.group == MOST_USED else setting.group or None,
         show_default=False,
     )
-    hint: Any = bool if one.is_switch else list[str] | None if one.repeatable else str | None
-    unused = False if one.is_switch else None
+    hint: Any = bool if setting.is_switch else list[str] | None if setting.repeatable else str | None
+    unused = False if setting.is_switch else None
     return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, default=unused, annotation=Annotated[hint, option]
+        setting.name, inspect.Parameter.KEYWORD_ONLY, default=unused, annotation=Annotated[hint, option]
     )
 
 

@@ -31,18 +31,15 @@ Address = tuple[str, int]
 
 
 class UserMistake(ValueError):
-    """What a user can put right: one sentence, with the choices or the way out.
+    """A mistake that a user can correct: one sentence, with the choices or the remedy.
 
-    Raised anywhere. `enginebench/cli.py` alone prints it and exits with 2; under Locust, what starts a test does.
+    Raised anywhere. Only `enginebench/cli.py` prints it and exits with 2; under Locust, the code that starts a test.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One declared field. `name` is the field's, `default` a value of its type.
-
-    `flag` is what people type; empty for what comes from the environment only.
-    """
+    """A declared field. `flag` is what people type; it is empty if the value comes only from the environment."""
 
     name: str
     default: Any
@@ -69,7 +66,7 @@ class Setting:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the texts that are allowed, where there is a short list of them."""
+        """Return the allowed texts, if there is a short list of them."""
         hint = _without_none(self.hint)
         return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is Literal else ()
 
@@ -78,7 +75,7 @@ class Setting:
         return self.hint is bool
 
     def text(self, value: Any) -> str:
-        """`value` as a person would type it; empty for none."""
+        """Write `value` as a person would type it; empty for none."""
         if value is None:
             return "none" if self.default is not None else ""
         if self.write is not None:
@@ -88,7 +85,7 @@ class Setting:
         return f"{value:g}" if isinstance(value, float) else str(value)
 
     def parse(self, text: str) -> Any:
-        """Raises `UserMistake` with a sentence that says what is expected."""
+        """Raise `UserMistake` with a sentence that says what is expected."""
         if text.strip().lower() in {"", "none"} and _is_optional(self.hint):
             return None
         value = self._read(text)
@@ -127,10 +124,10 @@ class Setting:
 
 
 def choose_from(name: str, choices: Iterable[str]) -> str:
-    """Return the way out for a name that is none of the choices: `did you mean `vllm`?`, or all of them."""
-    known = list(choices)
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(known) or 'none'}."
+    """Return the remedy for an unknown name: `did you mean `vllm`?`, or all choices."""
+    names = list(choices)
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"choose from {', '.join(names) or 'none'}."
 
 
 def setting(
@@ -150,18 +147,18 @@ def setting(
 ) -> Any:
     """Declare a dataclass field as a setting.
 
-    `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
-    number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
-    name is better; `""` means that the setting has a variable and no flag. A `secret` is never shown, written to a file
-    or put on a command line of our own; `on_page=False` keeps a setting off Locust's web page. What is given several
-    times for a `repeatable` setting is read as one text of several lines.
+    `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is not a plain
+    number, word or path; `read` raises `ValueError` with a sentence. `flag` replaces `--field-name`; `""` means that a
+    setting has a variable and no flag. A `secret` is never shown, written to a file or put on a command line of our
+    own; `on_page=False` keeps a setting off Locust's web page. Several values of a `repeatable` setting are read as one
+    text of several lines.
     """
     declared = {name: value for name, value in locals().items() if name != "default"}
     return dataclasses.field(default=default, repr=not secret, metadata=declared)
 
 
 def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
-    """Every setting that a dataclass declares, in order. Without `flags` people name them by their fields' names."""
+    """Return the settings that a dataclass declares, in order. Without `flags` they have the fields' names."""
     hints = typing.get_type_hints(declared)
     return tuple(
         Setting(
@@ -175,32 +172,33 @@ def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
     )
 
 
-def from_text(declared: type[Any], given: Mapping[str, str], flags: bool = False) -> Any:
+def from_text(declared: type[Any], texts: Mapping[str, str], flags: bool = False) -> Any:
     """Make an instance of `declared` from texts by field name; fields without a text keep their defaults.
 
     Raises `UserMistake` with a sentence, for an unknown name with the choices.
     """
-    known = {one.name: one for one in settings_of(declared, flags)}
+    settings = {setting.name: setting for setting in settings_of(declared, flags)}
     values = {}
-    for name, text in given.items():
-        if name not in known:
-            raise UserMistake(f"no option called `{name}`; {choose_from(name, sorted(known))}")
-        values[name] = known[name].parse(text)
+    for name, text in texts.items():
+        if name not in settings:
+            raise UserMistake(f"no option called `{name}`; {choose_from(name, sorted(settings))}")
+        values[name] = settings[name].parse(text)
     return declared(**values)
 
 
 def from_environment(declared: type[Any]) -> dict[str, str]:
-    """Texts by field name, of those settings whose variable is set."""
-    return {one.name: os.environ[one.variable] for one in settings_of(declared) if one.variable in os.environ}
+    """Return texts by field name, for the settings whose variable is set."""
+    settings = settings_of(declared)
+    return {setting.name: os.environ[setting.variable] for setting in settings if setting.variable in os.environ}
 
 
-def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, str]]:
-    """`["a=1", "fake.b=2"]`: for every engine, and for the one that is named. What is given later counts.
+def options_by_engine(typed: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Read `["a=1", "fake.b=2"]`: `a` for every engine, `b` for `fake`. The last value of an option counts.
 
     Raises `UserMistake` with a sentence.
     """
     options: dict[str, dict[str, str]] = {engine: {} for engine in engines}
-    for option in given:
+    for option in typed:
         name, equals, value = option.partition("=")
         engine, dot, of_one = name.partition(".")
         if not (equals and name):
@@ -208,8 +206,8 @@ def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str,
                 f"an engine's setting is name=value, or engine.name=value for one of them, not `{option}`."
             )
         if not dot:
-            for each in options.values():
-                each[name.strip()] = value
+            for values in options.values():
+                values[name.strip()] = value
         elif engine in options:
             options[engine][of_one.strip()] = value
         else:
@@ -218,7 +216,7 @@ def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str,
 
 
 def read_address(text: str) -> Address:
-    """`127.0.0.1:9646` or `[::1]:9646`. Raises `UserMistake` with a sentence."""
+    """Read `127.0.0.1:9646` or `[::1]:9646`. Raises `UserMistake` with a sentence."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise UserMistake(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
@@ -235,7 +233,7 @@ def write_list(values: Iterable[Any]) -> str:
 
 
 def whole_numbers(text: str) -> list[int]:
-    """`"10,20-40:10"` → 10, 20, 30, 40: numbers, and ranges with both ends and a step. Raises `ValueError`."""
+    """Read `"10,20-40:10"` → 10, 20, 30, 40: numbers, and inclusive ranges with a step. Raises `ValueError`."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, rest = part.strip().partition("-")
@@ -248,7 +246,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def read_sizes(text: str) -> tuple[int, ...]:
-    """`"512,32"` → 32, 512: whole numbers from 1, ascending and each once; none of no text. Raises `UserMistake`."""
+    """Read `"512,32"` → 32, 512: distinct whole numbers from 1, ascending; none if empty. Raises `UserMistake`."""
     try:
         numbers = sorted(set(whole_numbers(text))) if text.strip() else []
     except ValueError:
@@ -261,18 +259,18 @@ def read_sizes(text: str) -> tuple[int, ...]:
 def table(declared: type[Any], flags: bool = True) -> str:
     """Write the settings as a Markdown table, for the documentation."""
     rows = ["| setting | default | what it sets |", "|---|---|---|"]
-    for one in settings_of(declared, flags):
-        default = one.text(one.default)
-        name = one.shown_name if flags else one.name
-        values = (" " if flags else "=").join(filter(None, (name, one.metavar or "|".join(one.choices))))
-        cells = (f"`{values}`", f"`{default}`" if default else "", one.help)
+    for setting in settings_of(declared, flags):
+        default = setting.text(setting.default)
+        name = setting.shown_name if flags else setting.name
+        values = (" " if flags else "=").join(filter(None, (name, setting.metavar or "|".join(setting.choices))))
+        cells = (f"`{values}`", f"`{default}`" if default else "", setting.help)
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(rows) + "\n"
 
 
 def _flag(field: dataclasses.Field[Any]) -> str:
-    given: str | None = field.metadata["flag"]
-    return f"--{field.name.replace('_', '-')}" if given is None else given
+    flag: str | None = field.metadata["flag"]
+    return f"--{field.name.replace('_', '-')}" if flag is None else flag
 
 
 def _is_optional(hint: Any) -> bool:

@@ -1,10 +1,10 @@
-"""A study's folder as a committed result: report, tidy frame, what was asked, and the records.
+"""Publish a study's folder as a committed result: report, tidy frame, grid, and the records.
 
     python -m enginebench.studies.publish runs/baseline docs/results          # docs/results/baseline-amd-epyc-2-cores/
     python -m enginebench.studies.publish runs/baseline-1b docs/results --name baseline-1b-amd-epyc-2-cores
 
-The report is made again from the records. `records.tar.xz` holds all that `enginebench study` goes on with; if it
-would be larger than 20 MB, `records.sha256` with the hash of each file replaces it. The same folder gives the same
+The report is rebuilt from the records. `records.tar.xz` has everything that `enginebench study` needs to continue; if
+it would be larger than 20 MB, `records.sha256` with the hash of each file replaces it. The same folder gives the same
 tables, frame and archive, byte for byte.
 """
 

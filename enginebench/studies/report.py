@@ -1,4 +1,4 @@
-"""A study's document: the part with most loads answers, every other part has a section with its own table."""
+"""A study's document. Its answer comes from the part with the most loads; every other part has its own section."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _section(part: MeasuredPart) -> Section:
 
 
 def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
-    """Show what the common server costs each engine that brings a server of its own."""
+    """Show the cost of the common server for each engine that has its own server."""
     blocks: list[Block] = []
     for part in parts:
         for frame in part.own:
@@ -109,7 +109,7 @@ def _bench_sections(source: StudySource, benches: Sequence[Document]) -> Iterato
 
 
 def _without_load(source: StudySource, benches: Sequence[Document], last: Sequence[Section]) -> Document:
-    """Document a study of benches alone, or one of which nothing was measured."""
+    """Document a study that has only benches, or no measurements."""
     first = benches[0] if benches else bench_document(BenchResult(""))
     return replace(
         first,
@@ -168,13 +168,13 @@ def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
     return NextStep("deploy", names=names)
 
 
-def write_report(folder: Path, says: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
+def write_report(folder: Path, show: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
     """Write everything that is derived from a study's folder into it.
 
     Raises `NotAStudy`, and `UserMistake` if the folder cannot be written to.
     """
-    document = study_document(read_source(load_study(folder), says))
-    says("Writing the report …")
+    document = study_document(read_source(load_study(folder), show))
+    show("Writing the report …")
     shutil.rmtree(folder / CHARTS, ignore_errors=True)
     names = FILES if document.figure is not None else FILES[:-1]
     for name in names:

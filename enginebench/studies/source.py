@@ -1,4 +1,4 @@
-"""What a report of a study is made of: the runs and the benches of each part with each model, and what is missing."""
+"""The sources of a study's report: the runs and the benches of each part with each model, and missing cells."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ class StudySource:
     missing: tuple[NotMeasured, ...]
 
 
-def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None) -> StudySource:
-    """Read every cell that has ended; a run that was not finished has no line in `cells.jsonl` and is not read. Raises
-    `NotAStudy` if the folder has none of their records: an empty report would replace the one it has."""
+def read_source(study: StudyFolder, show: Callable[[str], None] = lambda _: None) -> StudySource:
+    """Read every cell that has ended; an unfinished run has no line in `cells.jsonl` and is not read.
+
+    Raises `NotAStudy` if the folder has no records of them, because an empty report would replace the existing one.
+    """
     grid = study.grid
     results = [path for state in study.with_outcome("done") if (path := study.result(state)) is not None]
     if results and not any(path.exists() for path in results):
@@ -74,7 +76,7 @@ def read_source(study: StudyFolder, says: Callable[[str], None] = lambda _: None
             title = part.title or part.name
             if not places:
                 continue
-            says(f"Reading {part.name} with {model.label} …")
+            show(f"Reading {part.name} with {model.label} …")
             if part.kind == "bench":
                 bench, unreadable = _bench(study.facts.name, part.name, title, model.label, places)
                 benches += [bench] if bench is not None else []

@@ -50,7 +50,7 @@ def bench(
     time in fresh processes. Figures are means of the rounds' medians with a 95 % interval, and shares of this machine's
     measured memory bandwidth and arithmetic.
 
-    Exit code: 0 good, 2 a usage error, or something that could not be measured.
+    Exit code: 0 good, 2 a usage error or a failed measurement.
 
     Examples:
 
@@ -64,7 +64,7 @@ def bench(
     settings: BenchSettings = read_settings(BenchSettings, flags)
     shown = all(find_spec(name) is not None for name in ("polars", "scipy"))  # `make bundle` leaves them out
     if not (shown or output):
-        raise UserMistake("the table needs packages that are not here: give --output FILE, and read it where they are.")
+        raise UserMistake("the packages for the table are missing: give --output FILE, and read it where they are.")
     if output is not None and not output.absolute().parent.is_dir():
         raise UserMistake(f"the folder of {output} does not exist.")
     variants = variants_of(engines, model or [], option or [], sweep or [])

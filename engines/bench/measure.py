@@ -1,8 +1,8 @@
 """One turn of one case: its requests are sent together, and every chunk is stamped as it is read from the pipe.
 
 All times are by this process's clock, from before the request is written to the engine's pipe to the read that brought
-the tokens: that includes what the pipe costs, as it does when the engine is served. An engine's own time
-to the first token, if it reports one (a GPU engine may take it from CUDA events), is a separate measure.
+the tokens. They include the cost of the pipe, as when the engine is served. An engine's own time to the first token, if
+reported (a GPU engine may take it from CUDA events), is a separate measure.
 
 Prompts have an exact number of tokens and are all different, so that no prefix cache helps. They are text whose ids are
 the tokenizer's own, because some engines take text and check it against the ids.

@@ -1,4 +1,4 @@
-"""The result of a bench: rows of the analysis' frame, the engines that they belong to, and what was not measured."""
+"""The result of a bench: rows of the analysis' frame, their engines, and missing measurements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the frame: a metric in one round, or what the machine allows, which has no engine.
+    """A row of the frame: a metric in one round, or a limit of the machine, which has no engine.
 
     `load` is the size of the case: tokens of a prompt or an answer, or requests of a batch.
     """

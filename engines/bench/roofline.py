@@ -1,9 +1,8 @@
-"""How much of the device an engine uses: what a step must read and multiply at least, over what the device can do.
+"""Shares of the device that an engine uses: the least that a step must read and multiply, over the device's limits.
 
-One request's decode reads every weight once per token, so bytes of weights ÷ bandwidth is the least time that a token
-can take, whatever the engine; a prefill is bounded by multiplications instead (the roofline of Williams et al. 2009).
-Both limits are measured by what is fast rather than typical: the best of several passes, because a limit is what cannot
-be exceeded.
+One request's decode reads every weight once per token, so bytes of weights ÷ bandwidth is the minimum time of a token
+for any engine; a prefill is bounded by multiplications instead (the roofline of Williams et al. 2009). Both limits are
+the best of several passes, not the typical one, because a limit cannot be exceeded.
 
     python -m engines.bench.roofline                  # this machine's CPU
     python -m engines.bench.roofline cuda bfloat16    # a GPU, with torch and its CUDA events
@@ -173,7 +172,7 @@ class ModelCost:
         return 2.0 * self.matrices
 
     def prefill_flops(self, tokens: int) -> float:
-        """Return operations of one prompt. The head is needed for the last token alone; causal attention multiplies
+        """Return operations of one prompt. The head is needed only for the last token; causal attention multiplies
         half a square for the scores and half for the values."""
         return 2.0 * tokens * (self.matrices - self.head) + 2.0 * self.head + 2.0 * self.attention * tokens**2
 
@@ -181,7 +180,7 @@ class ModelCost:
 def cost_of(model: Model) -> ModelCost | None:
     """Count weights from the files or the preset.
 
-    Return `None` if neither has them, and for mixtures of experts, of which a token reads some.
+    Return `None` if neither has them, and for mixtures of experts, because a token reads only some of the experts.
     """
     config = config_of(model.folder)
     if config.get("num_local_experts") or config.get("num_experts"):
@@ -217,10 +216,10 @@ def shares_of(
 ) -> Iterator[tuple[str, float | None]]:
     """Yield the shares of the limits that a measured value means, by statistic; nothing for a metric without a bound.
 
-    The limit is that of one GPU; `gpus` share the model with tensor parallelism. Memory counts the weights alone, which
-    a step reads once for its whole batch. Arithmetic has no share for quantised weights: the engine chooses the format
-    in which they are multiplied. No share is above 1: a larger one means that the limit is not one, for example if the
-    weights stay in a processor's cache, and is `None`.
+    The limit is that of one GPU; `gpus` share the model with tensor parallelism. Memory counts only the weights, which
+    a step reads once for its whole batch. Arithmetic has no share for quantised weights, because the engine chooses the
+    format in which they are multiplied. A share above 1 is `None`, because the limit does not apply, for example if the
+    weights stay in a processor's cache.
     """
     name, size = key
     match name:

@@ -86,7 +86,7 @@ class GenerateRequest:
 class TokenLogprob:
     """Natural-log probability of one generated token, and of the likeliest alternatives, likeliest first.
 
-    The bytes are given where they are not those of the text: a token may be a part of a character.
+    The bytes are set if they differ from those of the text: a token may be a part of a character.
     """
 
     token: str
@@ -111,7 +111,7 @@ class Chunk:
     """Text that became ready at one moment, and the number of tokens generated for it.
 
     `text` may be empty while the bytes of a character are incomplete or a stop string may be forming; the tokens still
-    count. The last chunk of a request carries `finish_reason`, and `usage` where the engine measures more itself.
+    count. The last chunk of a request has `finish_reason`, and `usage` if the engine measures more itself.
     """
 
     text: str
@@ -148,10 +148,10 @@ class EngineInfo:
 class EngineStats:
     """A snapshot of resource use; `None` if unknown.
 
-    An engine reports `kv_cache_usage` (0 to 1), and, where its library counts them, the bytes that it has allocated on
-    its GPUs, now and at its peak. The rest is that of its process and all processes under it, filled in by
-    `engines.process.child`: memory now and at its peak in bytes (the sum of each process's own peak), CPU time in
-    seconds, and device memory as the driver sees it, once a second, where the engine does not report its own.
+    An engine reports `kv_cache_usage` (0 to 1) and, if its library counts them, the bytes that it has allocated on its
+    GPUs, now and at its peak. `engines.process.child` fills in the rest, for the engine's process and all processes
+    under it: memory now and at its peak in bytes (the sum of each process's own peak), CPU time in seconds, and device
+    memory as the driver sees it, once a second, if the engine does not report its own.
     """
 
     device_memory_bytes: int | None = None
@@ -235,9 +235,9 @@ class Engine(ABC):
         return None
 
     def own_server(self, host: str, port: int) -> Launch | None:
-        """Return the command of the HTTP server that the library itself brings, with the same model, format and limits
-        as this engine: what the identical server costs is measured against it. `None` if it brings none. It answers
-        200 at `/health` once it is ready. Raises `EngineUnavailable`."""
+        """Return the command of the library's own HTTP server, with the same model, format and limits as this engine,
+        to measure the cost of the common server. `None` if the library has none. The server answers 200 at `/health`
+        once it is ready. Raises `EngineUnavailable`."""
         return None
 
     # Whether a request is run before others when a process starts: with most engines the first one is slower.
@@ -295,7 +295,7 @@ class Engine(ABC):
 class BlockingEngine(Engine):
     """An engine whose library computes in the calling thread: each running request has a thread of its own.
 
-    `max_threads` bounds them where the library has a limit of its own; `load` may set it.
+    `max_threads` bounds them if the library has a limit; `load` may set it.
     """
 
     max_threads = 4096
@@ -332,7 +332,7 @@ class BlockingEngine(Engine):
         def run() -> None:
             try:
                 self.answer_blocking(request, deliver)
-            except BaseException as error:  # raised again where the chunks are awaited
+            except BaseException as error:  # raised again when the chunks are awaited
                 put(error)
             finally:
                 put(None)

@@ -1,6 +1,6 @@
-"""What an engine reports instead of an answer. Each message is one sentence for the user, with the remedy.
+"""Errors of an engine. Each message is one sentence for the user, with the remedy.
 
-Standard library only, as the rest of the contract.
+Standard library only, like the rest of the contract.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FatalError(EngineError):
     kind = "fatal"
 
 
-# Errors of a GPU that stay with its process: every later call fails too. Memory that runs out does not stay.
+# Errors of a GPU that persist in its process: every later call fails too. Running out of memory does not persist.
 STICKY = re.compile(
     r"CUDA error|CUDA_ERROR_(?!OUT_OF_MEMORY)|cudaError(?!MemoryAllocation)|CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL)"
     r"|CUDNN_STATUS_(EXECUTION_FAILED|INTERNAL)|device-side assert|HIP error|hipError(?!OutOfMemory)"
@@ -66,7 +66,7 @@ OUT_OF_MEMORY = "out of memory"  # as torch, CUDA and HIP say it
 
 
 def is_sticky(error: BaseException) -> bool:
-    """Return whether the GPU's context is lost: by what the error says, whichever library raised it, or its cause."""
+    """Return whether the GPU's context is lost, from the text of the error or its cause, for any library."""
     if isinstance(error, BadRequest | EngineOverloaded | EngineUnavailable | RemoteFailed):  # these quote others
         return False
     causes: BaseException | None = error

@@ -46,7 +46,7 @@ T = TypeVar("T")
 VERSION = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line means a broken child, not a long answer
 PLAIN: Mapping[str, Any] = {"str": str, "bool": bool, "int": int, "float": int | float}
-"""Annotations of fields, and what a line may hold there. Others are not checked."""
+"""Annotations of fields, and the types that a line may have there. Others are not checked."""
 OBJECTS: Mapping[str, type[Any]] = {
     kind.__name__: kind for kind in (Model, GenerateRequest, Chunk, Usage, EngineInfo, EngineStats)
 }

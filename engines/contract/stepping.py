@@ -24,12 +24,12 @@ class Sequence(Protocol):
     cancelled: bool
 
 
-# What a part of a step gave: a chunk, an error that ends this sequence alone, or `None` for one that was let go.
+# The result of a part of a step: a chunk, an error that ends only this sequence, or `None` for a released one.
 Generated = list[tuple[Any, Chunk | Exception | None]]
 
 
 class Batch(Protocol):
-    """Used by the stepping thread alone."""
+    """Used only by the stepping thread."""
 
     @property
     def sequences(self) -> Collection[Any]:

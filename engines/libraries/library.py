@@ -50,7 +50,7 @@ class LibraryOptions:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto",
         "number format of weights and cache. auto: bfloat16 (float16 on GPUs below compute capability 8.0); weights "
-        "quantised before as they are",
+        "that are already quantised as they are",
     )
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
@@ -103,16 +103,16 @@ class Library(InstalledEngine):
         return str(self.options.dtype) if quantised else self.floats(self.options, self.device_of(self.options))
 
     def quantised(self, model: Model) -> str | None:
-        """Return the format of weights that the library quantises while loading, or that were quantised before."""
+        """Return the format of weights that the library quantises while loading, or that are already quantised."""
         return getattr(self.options, "quantization", None) or quantised_before(config_of(model.folder))
 
     @abstractmethod
     def arguments(self, model: Model) -> dict[str, Any]:
-        """Return what the library is started with; what is not given is left to it."""
+        """Return the arguments of the library; it chooses all others."""
 
     @abstractmethod
     def start(self, model: Model) -> Any:
-        """Import the library and load the model. It may raise whatever the library does."""
+        """Import the library and load the model. May raise any error of the library."""
 
     async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
         assert self.model is not None
@@ -152,11 +152,11 @@ class Library(InstalledEngine):
         return replace(launch, command=command, environment={**launch.environment, **self.variables()})
 
     def server_arguments(self, model: Model) -> dict[str, Any]:
-        """Return the `arguments` that its server takes, with those for a server alone."""
+        """Return the `arguments` of its server, including those that only a server has."""
         return self.arguments(model)
 
     def variables(self) -> dict[str, str]:
-        """Return what the library reads from the environment when it is imported."""
+        """Return the environment variables that the library reads at import."""
         return {}
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """SGLang's engine in process, on NVIDIA GPUs, in an environment of its own.
 
 Prompts go in as token ids and each step's text comes out (`incremental_streaming_output`). Its prefix cache is off
-unless asked for. Stop strings are cut here, because a streamed beginning of one could not be taken back; SGLang stops
-computing at them all the same. A seed is not promised: SGLang heeds it in its deterministic mode alone, whose kernels
-are others. A server of SGLang that runs already is reached by the engine `remote`.
+unless requested. Stop strings are cut here, because a streamed beginning of one could not be taken back; SGLang also
+stops computing at them. Seeds are not supported, because SGLang honours them only in its deterministic mode, which has
+other kernels. For a running SGLang server, use the engine `remote`.
 
     enginebench engines install sglang
     enginebench serve sglang -o tensor_parallel=2

@@ -2,10 +2,10 @@
 
 `LLM` is TensorRT-LLM's back end on PyTorch, with its own kernels, scheduler and CUDA graphs; no TensorRT engine is
 built. Prompts go in as token ids, and each step's text and tokens come out (`generate_async` with streaming). Its reuse
-of cache blocks is off unless asked for. Stop strings are cut here: TensorRT-LLM looks for their token ids, and the same
-text may have others. A seed is not promised: the sampler of this version has one for all requests. NVIDIA's containers
-have TensorRT-LLM: there, `-o python=/usr/bin/python3` runs it without an installation. A `trtllm-serve` that runs
-already is reached by the engine `remote`.
+of cache blocks is off unless requested. Stop strings are cut here, because TensorRT-LLM looks for their token ids, and
+the same text may have other ids. Seeds are not supported, because this version's sampler has one for all requests.
+NVIDIA's containers include TensorRT-LLM: there, `-o python=/usr/bin/python3` runs it without an installation. For a
+running `trtllm-serve`, use the engine `remote`.
 
     enginebench engines install tensorrt-llm
     enginebench serve tensorrt-llm
@@ -108,7 +108,7 @@ class TensorRtLlmEngine(Library):
             stop=list(request.stop) or None,
             include_stop_str_in_output=True,  # `StopStrings` cuts
             ignore_eos=request.ignore_eos,
-            # One candidate is greedy whatever the temperature, which may not be 0.
+            # One candidate is greedy at any temperature, which may not be 0.
             **({"top_k": 1} if request.greedy else {"temperature": request.temperature, "top_p": request.top_p}),
         )
         return SamplingParams(**fields)

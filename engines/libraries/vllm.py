@@ -1,8 +1,8 @@
 """vLLM in process: PagedAttention and continuous batching, on CPUs and on NVIDIA GPUs, in an environment of its own.
 
 Prompts go in as token ids, and each step's new tokens come out (`RequestOutputKind.DELTA`). Scheduler, attention,
-sampling, stop strings and text are vLLM's own. Its prefix cache is off unless asked for, so that a repeated prompt
-costs what it costs other engines; on a CPU all cores compute, although vLLM's default keeps one free.
+sampling, stop strings and text are vLLM's own. Its prefix cache is off unless requested, so that repeated prompts cost
+as much as with other engines; on a CPU all cores compute, although vLLM's default keeps one free.
 
     enginebench engines install vllm
     enginebench serve vllm
@@ -40,7 +40,7 @@ GIB = 1024**3
 CPU_KV_GIB = 2.0
 DAY = 86_400  # seconds
 MAX_LOGPROBS = 20  # as OpenAI allows
-# What a text model does without; no Python meets the marker.
+# Packages that a text model does not need; no Python version matches the marker.
 NOT_NEEDED = tuple(f"{name}; python_version < '3'" for name in ("torchvision", "torchaudio", "torchcodec"))
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}
 

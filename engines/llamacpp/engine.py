@@ -2,7 +2,7 @@
 
 The program is the one in ENGINEBENCH_LLAMACPP or on PATH, or the server in the wheel of xllamacpp, in an environment of
 its own (server.py). Prompts go in as token ids, each step's text comes out; batching, sampling, stop strings and text
-are llama.cpp's. Prompts are not remembered (`cache_prompt`), so that a repeated one costs what it costs other engines.
+are llama.cpp's. Prompts are not cached (`cache_prompt`), so that repeated ones cost as much as with other engines.
 
     enginebench engines install llamacpp
     enginebench serve llamacpp -o dtype=q8_0
@@ -133,7 +133,7 @@ class LlamaCppEngine(InstalledEngine):
         program, file, _ = self._prepared()
         assert self.model is not None
         command = self.command(program, file, port, host)
-        # By the name that it has behind our server; and a repeated prompt costs what it costs other engines.
+        # The name is the one behind our server; repeated prompts cost as much as with other engines.
         return Launch((*command, "--alias", self.model.name, "--no-cache-prompt", "--metrics"))
 
     @property

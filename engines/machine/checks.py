@@ -176,7 +176,7 @@ def _gpu() -> Check:
 
 
 def _cuda() -> Iterator[Check]:
-    """Driver, CUDA and cuDNN against what each engine's GPU code needs."""
+    """Check driver, CUDA and cuDNN against the needs of each engine's GPU code."""
     from engines.contract.registry import engine_class, names
 
     return gpu_checks({name: engine_class(name) for name in names()})

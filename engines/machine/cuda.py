@@ -1,7 +1,7 @@
-"""Whether the engines' GPU code works with this machine's driver and GPUs: what brings its CUDA is asked itself.
+"""Check whether the engines' GPU code works with this machine's driver and GPUs.
 
-torch is imported for it in the environment of each engine, in a process of its own: it knows best which driver and GPUs
-it can use (`engines.pytorch.device`).
+The library or toolkit that provides CUDA is queried. torch is imported in the environment of each engine, in a separate
+process, because it knows best which driver and GPUs it can use (`engines.pytorch.device`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A line of `doctor`'s list. enginebench works without what is not `required`; what is not `needed` would have no
-    use on this machine."""
+    """A line of `doctor`'s list. enginebench works without a part that is not `required`; a part that is not `needed`
+    would be useless on this machine."""
 
     name: str
     ok: bool
@@ -119,7 +119,7 @@ def toolkit() -> Build | None:
 def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
     """Describe the installed wheel, whose name tells neither its device nor its version of CUDA."""
     for distribution in importlib.metadata.distributions():
-        # What is left of another installation has no name.
+        # Remains of another installation have no name.
         if (distribution.name or "").lower() in {name, f"{name}-cuda"}:
             has_cuda = kind.device_of(kind.Options()) == "cuda"
             return Build(

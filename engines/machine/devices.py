@@ -111,9 +111,9 @@ def compute_capability(device: str) -> tuple[int, int] | None:
 
 
 def automatic_dtype(device: str, on_cpu: str = "float32", capability: tuple[int, int] | None = None) -> str:
-    """Return what `dtype=auto` means on a GPU, the same for every engine, so that they are compared like with like.
+    """Return the meaning of `dtype=auto` on a GPU, the same for every engine, for a fair comparison.
 
-    `capability` is asked of the driver where it is not given.
+    `capability` is read from the driver by default.
     """
     kind = device.partition(":")[0]
     if kind == "cpu":

@@ -1,4 +1,4 @@
-"""How a package that is missing is added to this installation: by the tool that made it, from where it came."""
+"""How to add a missing package to this installation: with the tool and the source that it was installed from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def install_command(extra: str, environment: Path = Path(sys.prefix)) -> str:
 
 
 def _source() -> str:
-    """Return the folder or file that it was installed from (PEP 610), or its name where that was an index."""
+    """Return the folder or file that it was installed from (PEP 610), or its name if that was an index."""
     try:
         written = distribution(PROJECT).read_text("direct_url.json")
     except PackageNotFoundError:  # an engine's own environment

@@ -35,8 +35,8 @@ def built_once(
 ) -> Path:
     """Return `folder`, which `build` fills if it is missing.
 
-    `build` gets an empty folder next to the final one, in one process at a time; what a killed one left is removed
-    first. Raises `EngineUnavailable` if the disk is full or read-only.
+    `build` gets an empty folder next to the final one, in one process at a time; remains of a killed process are
+    removed first. Raises `EngineUnavailable` if the disk is full or read-only.
     """
     if folder.is_dir():
         return folder
@@ -68,7 +68,7 @@ def converted_once(
     model: Model, form: str, files: Sequence[Path], write: Callable[[Path], None], *, version: int, needs_bytes: int
 ) -> Path:
     """Return a folder of the cache that `write` fills from the model's `files`, built once; changed files are another
-    model. `form` is `kind/format`, and `version` that of what is written."""
+    model. `form` is `kind/format`, and `version` is that of the output."""
     stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     identity = hashlib.sha256(repr((stamps, version)).encode()).hexdigest()[:12]
     kind, _, format = form.partition("/")

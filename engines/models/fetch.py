@@ -39,8 +39,7 @@ F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
 def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: Progress = silent) -> Model:
     """Return the model that `spec` names, downloaded and converted if it was not on this machine's disk.
 
-    Raises `UserMistake` for an unknown name and `EngineUnavailable` where the model cannot be downloaded or is
-    incomplete.
+    Raises `UserMistake` for an unknown name and `EngineUnavailable` if the model cannot be downloaded or is incomplete.
     """
     check_name(spec)
     if spec.startswith(RANDOM):
@@ -60,7 +59,7 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
 
 
 def check_name(spec: str) -> None:
-    """Raise `UserMistake` if `spec` can name no model; nothing is downloaded."""
+    """Raise `UserMistake` if `spec` cannot be a model; nothing is downloaded."""
     if spec.startswith(RANDOM):
         if (name := spec.removeprefix(RANDOM)) not in PRESETS:
             raise UserMistake(f"no preset called `{name}` for random weights; {choose_from(name, PRESETS)}")

@@ -1,6 +1,6 @@
 """From a GGUF file to a folder of safetensors, tokenizer and chat template, for the engines that need those.
 
-Runs in a process of its own, because it imports torch and the server must not:
+Runs in a separate process, because it imports torch and the server must not:
 
     python -m engines.models.from_gguf GGUF FOLDER
 

@@ -94,7 +94,7 @@ def _llama_3_2(*shape: int, head_dim: int, **more: Any) -> dict[str, Any]:
 
 
 def _llama_1_or_2(*shape: int, context: int, epsilon: float = 1e-5) -> dict[str, Any]:
-    """Build a configuration. `shape`: width, inner width, layers, heads. Every head has keys of its own."""
+    """Build a configuration. `shape`: width, inner width, layers, heads. Every head has its own keys."""
     fixed = {"rms_norm_eps": epsilon, "rope_theta": 10_000.0}
     return _llama_like("llama", 32_000, *shape, shape[-1], context, **fixed)
 

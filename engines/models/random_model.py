@@ -1,4 +1,4 @@
-"""Models of a preset's shape with random weights, to measure speed where the weights are not available.
+"""Models of a preset's shape with random weights, to measure speed if the weights are not available.
 
 Nothing is downloaded. Only `config.json` and a tokenizer of the preset's vocabulary are written; each engine generates
 the weights on its device, or reads them from a file, which is written once. Token counts of text are realistic, every

@@ -1,7 +1,7 @@
-"""How much memory a model takes: known before it is loaded, and of a preset before it is downloaded.
+"""Estimate the memory of a model before it is loaded, and of a preset before it is downloaded.
 
-What is counted is a lower bound: the weights in the engine's number format, the keys and values that it allocates or
-that one sequence fills, and the values of one step. A library and its workspace come on top.
+The estimate is a lower bound: the weights in the engine's number format, the keys and values that it allocates or that
+one sequence fills, and the values of one step. It excludes the library and its workspace.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the eng
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The least memory of an engine with its model, in bytes. `cache_options` of the engine set the cache's size.
+    """The minimum memory of an engine with its model, in bytes. `cache_options` of the engine set the cache's size.
 
-    `device` is `cpu`, `mps`, `metal`, `cuda`, `cuda:1` …; the memory of others is not known here. `gpus` share the need
-    equally, and of each the engine takes at most `gpu_share`.
+    `device` is `cpu`, `mps`, `metal`, `cuda`, `cuda:1` …; the memory of other devices is unknown. `gpus` share the need
+    equally, and the engine takes at most `gpu_share` of each.
     """
 
     model: str
@@ -60,7 +60,7 @@ class MemoryNeed:
 class ModelSize:
     """A model's numbers, before an engine chooses number formats. `config` is that of `config.json`.
 
-    `stored` are the bytes of weights that were quantised before, `gguf` those of the GGUF file that it came from.
+    `stored` are the bytes of already quantised weights, `gguf` those of the GGUF file that it came from.
     """
 
     name: str
@@ -90,7 +90,7 @@ class ModelSize:
         return round(self.parameters * BITS.get(dtype, 0) / 8) if whole is None else whole
 
     def _cache(self, tokens: int, dtype: str) -> int:
-        """0 where the configuration does not tell what is kept of a token."""
+        """Return 0 if the configuration does not tell the size of a token's state."""
         try:
             return round(kept_values(self.config, tokens) * BITS[dtype] / 8)
         except KeyError:

@@ -1,4 +1,4 @@
-"""What the files of a model's folder say of it: its configuration, and its safetensors.
+"""Read the files of a model's folder: its configuration, and its safetensors.
 
 https://github.com/huggingface/safetensors#format
 """

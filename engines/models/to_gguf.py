@@ -111,7 +111,7 @@ def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
 
 
 def _add_vocabulary(writer: Any, tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Only the text of answers is made with it: prompts are given as token ids."""
+    """It makes only the text of answers: prompts are given as token ids."""
     model, size = tokenizer["model"], config["vocab_size"]
     if model.get("type") != "BPE":
         raise EngineUnavailable(f"a {model.get('type')} vocabulary cannot be written as GGUF; give a .gguf file.")

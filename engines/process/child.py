@@ -135,7 +135,7 @@ class ChildEngine:
         return info
 
     def generate(self, request: GenerateRequest) -> Stream:
-        """Raises `EngineUnavailable` while the engine is not ready."""
+        """Raise `EngineUnavailable` while the engine is not ready."""
         if self.state != "ready" or self._process is None:
             raise EngineUnavailable(f"the engine is {self.state}; try again shortly.")
         return self._process.open_stream(next(self._ids), request)

@@ -43,8 +43,8 @@ def load_engine(
 ) -> ChildEngine:
     """Return an engine that is ready to be started in a child process of its own, supervised as `watch` says.
 
-    `place` restricts the process to its share of the machine, where it is one of several `processes`. Raises
-    `ValueError` for an unknown name or option and `EngineUnavailable` where the engine or the model cannot run here.
+    `place` restricts the process to its share of the machine, if it is one of several `processes`. Raises `ValueError`
+    for an unknown name or option and `EngineUnavailable` if the engine or the model cannot run here.
     """
     kind = engine_class(name)
     checked = check_options(name, options or {})  # a user's mistake is reported before any process starts
@@ -64,7 +64,7 @@ def load_engine(
 
 
 def own_server(name: str, model: Model, options: Mapping[str, str], host: str, port: int) -> Launch:
-    """Return how to start the server that the engine's library brings. Raises as `load_engine` does."""
+    """Return how to start the library's own server. Raises as `load_engine` does."""
     kind, checked = engine_class(name), check_options(name, options)
     if kind.own_server is Engine.own_server:
         bring = [engine for engine in names() if engine_class(engine).own_server is not Engine.own_server]

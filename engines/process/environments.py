@@ -1,7 +1,7 @@
 """The environment of an engine's process, which may run on another interpreter than the server.
 
-Another interpreter must import its own packages. So its path gets one folder, in the user's cache, that holds links to
-nothing but `engines`, `enginebench` and the module of the engine; PYTHONPATH and VIRTUAL_ENV of ours are removed.
+Another interpreter must import its own packages. So its path gets one folder, in the user's cache, with links only to
+`engines`, `enginebench` and the module of the engine; our PYTHONPATH and VIRTUAL_ENV are removed.
 """
 
 from __future__ import annotations

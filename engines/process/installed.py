@@ -38,7 +38,7 @@ RECORD = "enginebench.json"
 NAME = re.compile(r"[\w.-]+")
 # What our own modules import there: the cache's lock, random weights.
 OURS = ("filelock", "numpy", "tokenizers")
-# What pip cannot bring, and where to get it.
+# Parts that pip cannot install, and where to get them.
 SYSTEM = {
     "nvcc": "nvcc to compile kernels at their first use: install NVIDIA's CUDA toolkit 13, or set CUDA_HOME to it",
     "libmpi": "Open MPI: on Debian, apt-get install libopenmpi-dev",
@@ -49,8 +49,8 @@ SYSTEM = {
 class Packages:
     """The packages to install, as uv names them. `overrides` replace what packages require.
 
-    `pythons` are the versions that there are wheels for (none: this one), the preferred one first. `arguments` are more
-    of `uv pip install`. `system` is what the packages need and do not bring: `nvcc`, a program, or `libmpi`, a library.
+    `pythons` are the versions with wheels (none: this one), the preferred one first. `arguments` are further ones of
+    `uv pip install`. `system` is what the packages need and do not include: `nvcc`, a program, or `libmpi`, a library.
     """
 
     packages: tuple[str, ...]
@@ -71,7 +71,7 @@ class Packages:
         return sys.executable if not self.pythons or here in self.pythons else self.pythons[0]
 
     def missing(self) -> str | None:
-        """Return one sentence where a part of the system is missing."""
+        """Return one sentence if a part of the system is missing."""
         lacking = [SYSTEM[name] for name in self.system if not _is_there(name)]
         return f"it needs {' and '.join(lacking)}." if lacking else None
 
@@ -170,7 +170,7 @@ class Environment:
         return True
 
     def _packages(self, device: Device) -> Packages:
-        """Raises `EngineUnavailable`."""
+        """Raise `EngineUnavailable`."""
         if (packages := self.cuda if device == "cuda" else self.cpu) is not None:
             return packages
         if device == "cpu":
@@ -194,7 +194,7 @@ class InstalledEngine(Engine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """Raises `EngineUnavailable`."""
+        """Raise `EngineUnavailable`."""
         if options.python is not None:
             return Launch(python=os.path.expanduser(options.python))
         if _importable(cls.environment.module):
@@ -222,7 +222,7 @@ def _identity(packages: Packages) -> str:
 
 
 def _uv(*arguments: str) -> None:
-    """Raises `EngineUnavailable`."""
+    """Raise `EngineUnavailable`."""
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (program := shutil.which("uv", path=folders)) is None:
         raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")

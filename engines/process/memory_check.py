@@ -25,8 +25,8 @@ IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices without memory of their own
 def check_memory(engine: str, checked: CheckedOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
     """Raise `EngineUnavailable` if the engine's processes take more memory than is free.
 
-    `gpus` are those of one process, as CUDA_VISIBLE_DEVICES names them; all processes share a CPU's memory. What is not
-    known (the model's size, the engine's need, a device's memory) is not checked.
+    `gpus` are those of one process, as CUDA_VISIBLE_DEVICES names them; all processes share a CPU's memory. Nothing is
+    checked if the model's size, the engine's need or a device's memory is unknown.
     """
     kind, processes = engine_class(engine), checked.shared.replicas
     need = None if size is None else kind.memory_need(checked.parsed, size)

@@ -22,9 +22,9 @@ from engines.process.tree import ProcessTree
 
 PIPE_BYTES = 1024 * 1024
 LAST_LINES = 20  # of a dead engine's standard error, in the server's log
-KILLED_WITHIN = 30.0  # seconds; the kernel takes long where a process held much memory of a GPU
+KILLED_WITHIN = 30.0  # seconds; the kernel takes long if a process held much memory of a GPU
 KILLED_CHECK = 0.02  # seconds
-LAST_OUTPUT = 1.0  # seconds that a dead process's pipes may stay open, as where a process outside its group holds them
+LAST_OUTPUT = 1.0  # seconds that a dead process's pipes may stay open, for example held by a process outside its group
 
 
 class _ReceivedDone(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="done"):
@@ -74,7 +74,7 @@ class Process(asyncio.SubprocessProtocol):
         self._output: asyncio.ReadTransport | None = None
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Raises `OSError` when the program cannot be started."""
+        """Raise `OSError` when the program cannot be started."""
         loop = asyncio.get_running_loop()
         # A pipe of our own: the subprocess transport would deliver its data one turn of the loop later.
         ours, theirs = pipe_of(loop)

@@ -1,8 +1,8 @@
 """Several processes of one engine behind the interface of one: `-o replicas=N`.
 
-Each holds the whole model, on a GPU of its own (several with `tensor_parallel`) or on its share of the CPU's cores. A
-request goes to the ready replica that has the fewest; when one ends, only its requests fail, and the others continue
-while it is restarted.
+Each has the whole model, on its own GPU (several with `tensor_parallel`) or on its share of the CPU's cores. A request
+goes to the ready replica with the fewest requests. If a replica ends, only its requests fail, and the others continue
+while it restarts.
 
     enginebench serve transformers -o replicas=2
 """
@@ -108,7 +108,7 @@ class Replicas:
         return self.info
 
     def generate(self, request: GenerateRequest) -> Stream:
-        """Raises `EngineUnavailable` while no replica is ready."""
+        """Raise `EngineUnavailable` while no replica is ready."""
         if not (ready := self._ready()):
             raise EngineUnavailable(f"the engine is {self.state}; try again shortly.")
         return min(ready, key=lambda child: child.running).generate(request)

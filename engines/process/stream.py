@@ -74,7 +74,7 @@ class Stream:
             self._ask_to_stop()
 
     async def stopped(self) -> None:
-        """Wait until the engine is done with this request, discarding what it still sends."""
+        """Wait until the engine is done with this request, discarding further chunks."""
         with contextlib.suppress(EngineError):
             async for _ in self:
                 pass

@@ -54,7 +54,7 @@ class ProcessTree:
         return Usage(memory, sum(self._peaks.values()), sum(self._cpu.values()))
 
     def kill(self) -> None:
-        """End every process of the group, also where its leader has ended already."""
+        """End every process of the group, even if its leader has already ended."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 

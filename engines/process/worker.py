@@ -1,7 +1,7 @@
 """The child's side of the protocol in Python: `python -m engines.process.worker engines.fake.engine:FakeEngine`.
 
-Standard output is reserved for the protocol: whatever a library prints goes to standard error. Lines that are ready at
-the same moment are sent in one write. Standard library only: this also runs in environments without our packages.
+Standard output is reserved for the protocol: output of libraries goes to standard error. Lines that are ready at the
+same moment are sent in one write. Standard library only: this also runs in environments without our packages.
 """
 
 from __future__ import annotations

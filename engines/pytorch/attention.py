@@ -1,8 +1,8 @@
 """Attention kernels: Transformers' implementations, and each kernel of PyTorch's `scaled_dot_product_attention`.
 
-By default PyTorch chooses a kernel for each shape, and falls back to a slower one silently. A kernel that is named is
-the only one that may run: a model that it does not take is refused while the engine loads. Eager attention and `math`
-keep the scores of all pairs of tokens, the others a block of them (Dao et al. 2022).
+By default PyTorch chooses a kernel for each shape, and falls back to a slower one silently. If a kernel is named, no
+other may run, and a model that it does not support is refused while the engine loads. Eager attention and `math` store
+the scores of all pairs of tokens, the other kernels one block of scores (Dao et al. 2022).
 
     enginebench bench transformers --sweep attention=eager,math,flash --prefill 512,1024,2048,4096
 """
@@ -24,9 +24,9 @@ Attention = Literal[
     "auto", "eager", "sdpa", "math", "efficient", "flash", "cudnn", "flash_attention_2", "flash_attention_3", "flex"
 ]
 Kernel = Literal["auto", "math", "efficient", "flash", "cudnn"]
-"""Those of an engine that calls PyTorch's function itself."""
+"""The kernels of an engine that calls PyTorch's function itself."""
 FLEX = "flex"  # which Inductor compiles
-KERNELS = "math, efficient (xFormers' kernel), flash, cudnn: that kernel of PyTorch's sdpa alone"
+KERNELS = "math, efficient (xFormers' kernel), flash, cudnn: only that kernel of PyTorch's sdpa"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What Inductor needs to compile, and where it keeps what it compiled: for engines that use `torch.compile`."""
+"""Inductor's requirements, and the cache of its output: for engines that use `torch.compile`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def compilations_folder(device: torch.device) -> Path:
 
 
 def missing_compiler() -> str | None:
-    """Return one sentence where Inductor, or Triton on a GPU, cannot compile what it writes: Python modules in C and
-    C++."""
+    """Return one sentence if Inductor, or Triton on a GPU, cannot compile its output: Python modules in C and C++."""
     if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++")):
         return "Inductor needs a C++ compiler, and there is neither g++ nor clang++; on Debian: apt-get install g++"
     if not (headers := Path(sysconfig.get_path("include"), "Python.h")).exists():

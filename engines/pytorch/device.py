@@ -1,6 +1,6 @@
-"""What the engines on PyTorch share: their common options, the device, the number format, and OpenMP's settings.
+"""Shared by the engines on PyTorch: common options, the device, the number format, and OpenMP's settings.
 
-python -m engines.pytorch.device     # what this torch was built with, and why it cannot use the GPU that is here
+python -m engines.pytorch.device     # what this torch was built with, and why it cannot use this machine's GPU
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPINS = "10000"
 NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
 
 
-DEVICE = "auto, cpu, cuda, cuda:1 … (AMD's GPUs too), mps; auto: the GPU, where the driver reports one"
+DEVICE = "auto, cpu, cuda, cuda:1 … (AMD's GPUs too), mps; auto: the GPU if the driver reports one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class OnTorch(Engine):
 
 
 def missing_packages() -> str | None:
-    """Return one sentence where a package is missing that all engines on PyTorch need."""
+    """Return one sentence if a package is missing that all engines on PyTorch need."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         return f"it needs {', '.join(missing)}; install with: {install_command('transformers')}"
     return None
@@ -135,7 +135,7 @@ def chosen_device(requested: str) -> torch.device:
     """Return the device with its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it
     does not exist.
 
-    `auto` is never the CPU of a machine with a GPU: torch falls back to it without a word, and another device than
+    `auto` is never the CPU of a machine with a GPU: torch would fall back to it silently, and another device than
     intended would be measured.
     """
     import torch

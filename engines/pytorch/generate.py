@@ -32,9 +32,9 @@ class Streamer:
 def generate(
     net: Any, request: GenerateRequest, streamer: Streamer, most: int, end_ids: Collection[int], **assistance: Any
 ) -> None:
-    """Generate until the answer ends or is no longer awaited. Sampling is that of the other engines: nothing of the
-    model's own `generation_config` is applied. `assistance` makes it draft tokens that the model then verifies, several
-    in one pass (Leviathan et al. 2023)."""
+    """Generate until the answer ends or is cancelled. Sampling is that of the other engines: the model's own
+    `generation_config` is ignored. With `assistance`, tokens are drafted, and the model verifies several in one pass
+    (Leviathan et al. 2023)."""
     import torch
     from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 

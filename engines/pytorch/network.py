@@ -1,6 +1,6 @@
-"""A model as Transformers reads it, quantised where that is asked for.
+"""A model as Transformers reads it, quantised if requested.
 
-A model that is quantised already (GPTQ, AWQ, …) says so in its configuration, and needs no setting, only its library.
+The configuration of an already quantised model (GPTQ, AWQ, …) says so; it needs no setting, only its library.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WEIGHTS_SEED = 0  # of models with random weights: the same ones in every run
 def read_network(model: Model, device: torch.device, dtype: torch.dtype, **settings: Any) -> Any:
     """Return the network on `device`, ready to generate. `settings` are those of `from_pretrained`.
 
-    Raises `EngineUnavailable`, in one sentence, where Transformers cannot load the model.
+    Raises `EngineUnavailable`, in one sentence, if Transformers cannot load the model.
     """
     try:
         return _read(model, device, dtype, settings)
@@ -59,7 +59,7 @@ def _read(model: Model, device: torch.device, dtype: torch.dtype, settings: dict
 
 
 def read_config(model: Model) -> Any:
-    """Return the configuration alone. Raises `EngineUnavailable` if Transformers does not know such a model."""
+    """Return only the configuration. Raises `EngineUnavailable` if Transformers does not know such a model."""
     from transformers import AutoConfig
 
     try:

@@ -1,7 +1,7 @@
-"""Networks without any optimisation: every operation on its own, the whole sequence at every token, a wait per layer.
+"""Networks without any optimisation: separate operations, the whole sequence at every token, a wait per layer.
 
-For `pytorch-baseline`: what a first version of an inference server computes, and what caches, fusion and batching are
-compared with.
+For `pytorch-baseline`: the computation of a first version of an inference server, as the reference for caches, fusion
+and batching.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class UnoptimizedLlama:
 
 
 class UnoptimizedStack:
-    """An embedding, linear layers with ReLU, and an output layer, with random weights. No attention: each token is
-    computed alone, and the whole sequence again for every token."""
+    """An embedding, linear layers with ReLU, and an output layer, with random weights and without attention. The whole
+    sequence is computed again for every token."""
 
     def __init__(self, config: dict[str, Any], device: torch.device) -> None:
         width, vocabulary = config["hidden_size"], config["vocab_size"]

@@ -35,7 +35,7 @@ class Sequence:
         device: torch.device,
         context_length: int,
     ) -> None:
-        """Raises `BadRequest` if the prompt leaves no room for an answer."""
+        """Raise `BadRequest` if the prompt leaves no room for an answer."""
         self.request = request
         self.cancelled = False
         self.cached = 0  # tokens whose keys and values are in the cache

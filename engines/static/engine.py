@@ -159,7 +159,7 @@ class StaticEngine(OnTorch, SteppingEngine):
         return Decoder(Step(shape, weights_of(net, buckets.lengths[-1])), buckets, self.prepare)
 
     def check_device(self, device: torch.device) -> None:
-        """Raises `EngineUnavailable` for a device on which this way of running a step does not exist."""
+        """Raise `EngineUnavailable` for a device on which this way of running a step does not exist."""
         return
 
     def sequence_of(self, request: GenerateRequest) -> Sequence:

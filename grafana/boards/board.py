@@ -82,7 +82,7 @@ class Board:
 
 
 def _lines(panels: Sequence[Panel]) -> Iterator[list[Panel]]:
-    """As many panels side by side as their least widths allow."""
+    """Yield rows with as many panels as their minimum widths allow."""
     line: list[Panel] = []
     for panel in panels:
         if sum(neighbour["gridPos"]["w"] for neighbour in (*line, panel)) > COLUMNS:

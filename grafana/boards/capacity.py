@@ -37,7 +37,7 @@ def board() -> Board:
 
 
 def _glance() -> list[Panel]:
-    """In the last stage of the run, or over the time range."""
+    """Return the tiles of the run's last stage, or of the time range."""
     return [
         tile(
             "Load",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana import load_promql as load
 from grafana import variables
 from grafana.boards.board import RESTARTS, RUN_STARTS, STAGES, Board
-from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
+from grafana.palette import ATTAINED, BLUE, FAILURE_STEPS, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, labels_table, lines, spread, tile
 from grafana.promql import (
     CHOSEN,
@@ -68,7 +68,7 @@ def board() -> Board:
 
 
 def _glance() -> list[Panel]:
-    """Whether it is ready now; the others are about the last stage of the run, or the time range."""
+    """Return the tiles: whether the engine is ready now, and numbers of the run's last stage, or of the time range."""
     waiting = f"max_over_time(enginebench_requests_waiting{{{CHOSEN}}}{STAGE})"
     ok, ended = (rate(REQUESTS, where=where, window=STAGE) for where in ('outcome="ok"', ""))
     return [
@@ -119,7 +119,7 @@ def _glance() -> list[Panel]:
             "Share of requests with any outcome but `ok`, cancelled ones included.",
             "percentunit",
             Query(f"1 - {ok} / {ended}"),
-            FEW_FAIL,
+            FAILURE_STEPS,
         ),
     ]
 

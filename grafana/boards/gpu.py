@@ -42,7 +42,7 @@ def _which() -> Panel:
 
 
 def _glance() -> list[Panel]:
-    """In the last stage of the run, or over the time range."""
+    """Return the tiles of the run's last stage, or of the time range."""
     return [
         _tile(
             "Utilisation",
@@ -203,7 +203,7 @@ def _in_stage(name: str, statistic: str) -> str:
 
 
 def _each(name: str, what: str = "") -> Query:
-    """A number per GPU; `what` tells several in one panel apart."""
+    """Return a number per GPU; `what` distinguishes several in one panel."""
     return Query(_of(name), f"{EACH} {what}".rstrip())
 
 

@@ -1,4 +1,4 @@
-"""Load test: is it good enough now? What the clients see, beside what the servers say."""
+"""Load test: is it good enough now? Values of the clients, next to those of the servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grafana import promql as server
 from grafana import variables
 from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.load_promql import FAILED, FINISHED, NO_RUN, NO_SLO
-from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
+from grafana.palette import ATTAINED, BLUE, FAILURE_STEPS, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile, values_table
 from grafana.promql import Query
 
@@ -84,7 +84,7 @@ def _glance() -> list[Panel]:
             "Share of attempted requests with any outcome but `ok`.",
             "percentunit",
             Query(load.last_stage(load.STAGE_FAILED)),
-            FEW_FAIL,
+            FAILURE_STEPS,
         ),
         _tile(
             "In flight",

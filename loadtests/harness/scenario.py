@@ -134,7 +134,7 @@ def read(defaults: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
-    """Raises `UserMistake` if `values`, by name, have users for a scenario whose requests arrive at a rate."""
+    """Raise `UserMistake` if `values`, by name, have users for a scenario whose requests arrive at a rate."""
     users_given = values.get("stages", defaults.stages) != defaults.stages
     rates_given = values.get("rate", defaults.rate) != defaults.rate
     if users_given and rates_given:

@@ -79,7 +79,7 @@ RULES = (
 
 
 def check_effects(defaults: Scenario, scenario: Scenario, typed: Collection[str]) -> None:
-    """Raises `UserMistake` for a setting without effect that is in `typed`, or that differs from `defaults`: Locust's
+    """Raise `UserMistake` for a setting without effect that is in `typed`, or that differs from `defaults`: Locust's
     page sends all settings."""
     flags = {setting.name: setting.flag for setting in settings_of(Scenario)}
     for name, reason in _without_effect(scenario):

@@ -1,5 +1,5 @@
 """GPU metrics for Prometheus. A thread reads the GPUs once a second; a scrape returns the last readings and never
-waits for a driver. Readings that are no longer renewed, because a driver fails or hangs, vanish."""
+waits for a driver. If a driver fails or hangs, its readings expire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from servers.gpu.nvml import NvmlDriver
 
 log = logging.getLogger("enginebench.gpu")
 
-STALE = 5.0  # seconds, or periods where those are longer, after which a reading is no longer that of now
+STALE = 5.0  # seconds, or periods if longer, after which a reading expires
 
 
 class GpuCollector(Collector):
@@ -67,7 +67,7 @@ class GpuCollector(Collector):
             try:
                 readings[gpu.index] = gpu.read()
                 self._failing.discard(gpu.index)
-            except Exception as error:  # whatever a driver raises, the next reading may succeed
+            except Exception as error:  # a driver may raise anything, and the next reading may succeed
                 if gpu.index not in self._failing:
                     log.warning("GPU %s cannot be read, and has no metrics until it can: %r", gpu.index, error)
                 self._failing.add(gpu.index)

@@ -1,4 +1,4 @@
-"""What is exported of a GPU, the same for all readers: names, units and labels.
+"""The exported metrics of a GPU, the same for all readers: names, units and labels.
 
 "Utilisation" only means that some kernel was running. `dram_activity`, `sm_activity` and `tensor_activity` are the
 shares of memory bandwidth, multiprocessors and tensor cores in use. What a device does not report is absent, never 0.
@@ -62,7 +62,7 @@ class Device:
     """
 
     errors: tuple[type[Exception], ...] = ()
-    """What a call raises where the device, its driver or an older library does not report it."""
+    """Raised by a call if the device, its driver or an older library does not report the value."""
 
     def __init__(self, api: Api, handle: Handle, index: str, quantities: Mapping[Key, Read]) -> None:
         self.api, self.handle, self.index = api, handle, index
@@ -98,7 +98,7 @@ class NoDriver(Exception):
 def select_named(gpus: Sequence[Device], names: Collection[str] | None) -> list[Device]:
     """Return the GPUs with these names, which are numbers or the beginnings of UUIDs; `None` means all.
 
-    A device comes with all of its slices, and a MIG slice, which has a UUID only, with its device.
+    A device includes all of its slices, and a MIG slice, which has only a UUID, includes its device.
 
     Numbers are in the driver's order, by PCI bus, as engines count them too (`engines.machine.devices.BY_BUS`).
     """

@@ -1,4 +1,4 @@
-"""What a request's headers tell, and reading its body within the limit of size."""
+"""Read a request's headers, and its body within the size limit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A client's connection: uvicorn's, with limits on what is not a request's body, and with an end for every request.
+"""A client's connection: uvicorn's, with limits on everything except a request's body, and with an end for every
+request.
 
-uvicorn has no limit for a head, and copies all of an incomplete header field whenever more of it arrives. Of pipelined
-requests, it tells only the newest that the client has left, and one that runs would write to a closed connection.
+uvicorn has no limit for a head, and copies all of an incomplete header field whenever more of it arrives. With
+pipelined requests, only the newest learns that the client has left, and a running one would write to a closed
+connection.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Called where the parser has stopped."""
+        """Called when the parser has stopped."""
         self._refuse(bad_request(msg))
 
     def connection_lost(self, exc: Exception | None) -> None:

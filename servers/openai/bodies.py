@@ -1,7 +1,7 @@
 """Request bodies: OpenAI's, as far as they apply to a text model, read with msgspec.
 
-Types are strict: `"5"` is no number. A field that would change the answer in an unsupported way is refused, never
-ignored, because a benchmark that silently drops a setting measures something else than it reports.
+Types are strict: `"5"` is not a number. A field that would change the answer in an unsupported way is refused, never
+ignored, because a benchmark that silently drops a setting would report a false result.
 
 Prompts, messages and other parts that may be large are kept as raw JSON at first; `servers.openai.decoding` says why.
 """

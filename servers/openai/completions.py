@@ -209,7 +209,7 @@ class CompletionResponse:
             await error.response()(scope, receive, self._send)
             return
         event: dict[str, Any] = {"type": "http.response.body", "body": b"data: " + error.body() + b"\n\n"}
-        with suppress(TimeoutError):  # a client that reads no longer would hold the request for ever
+        with suppress(TimeoutError):  # a client that stops reading would hold the request for ever
             async with asyncio.timeout(LAST_EVENT):
                 await self._send(event)
 

@@ -1,7 +1,7 @@
 """JSON that may be large, decoded so that it delays no other request for long.
 
-One call of msgspec holds the interpreter lock from its start to its end. So a body is decoded with its large parts left
-as raw JSON, an array of objects element by element, and a body of more values than any prompt needs not at all.
+A call of msgspec holds the interpreter lock from start to end. So large parts of a body are left as raw JSON, arrays of
+objects are decoded element by element, and a body with more values than any prompt needs is not decoded at all.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from enginebench.settings.flags import given_texts, read_settings, with_flags
+from enginebench.settings.flags import read_settings, typed_texts, with_flags
 from enginebench.settings.schema import setting
 
 
@@ -29,7 +29,7 @@ seen: dict[str, Any] = {}
 @app.command()
 @with_flags(Tea, leave_out={"secret"})
 def brew(guest: str, **given: Any) -> None:
-    seen.update(guest=guest, typed=given_texts(Tea, given), tea=read_settings(Tea, given))
+    seen.update(guest=guest, typed=typed_texts(Tea, given), tea=read_settings(Tea, given))
 
 
 def test_flags_count_before_variables_and_those_before_defaults() -> None:

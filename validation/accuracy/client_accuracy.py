@@ -72,7 +72,7 @@ def settling(users: int) -> float:
 
 
 def measure(tool: Tool, users: int, seconds: float) -> Row:
-    """Raises `ToolFailed` with the tool's own last words."""
+    """Raise `ToolFailed` with the tool's own last words."""
     tokens, tpot = pace(RATE)
     seconds += settling(users) - SETTLE
     load = Load(users, RATE, tokens, seconds)

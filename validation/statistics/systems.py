@@ -91,8 +91,10 @@ def pinned(
     requests: int = 1000,
     crowding: float = 0.0,
 ) -> list[Trace]:
-    """Each user stays with a replica drawn at random, and sends again when the answer has ended. The share `crowding`
-    of a latency is proportional to the users of the replica."""
+    """Simulate users who stay with a replica drawn at random, and send again when the answer has ended.
+
+    The share `crowding` of a latency is proportional to the users of the replica.
+    """
     cycle = users * seconds / requests
     traces = []
     for _ in range(runs):

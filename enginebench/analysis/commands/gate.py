@@ -35,16 +35,16 @@ def gate(
     ] = False,
     output: Output = None,
     as_json: AsJson = False,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Compare runs with a baseline, and fail if something has become worse.
 
-    A metric that is worse by more than 20 %, beyond chance, is a regression and fails the gate; more than 10 % is a
+    A metric that is significantly worse by more than 20 % is a regression and fails the gate; more than 10 % is a
     warning, which also fails the gate with --fail-at 10. Between identical versions at most about one gate in a hundred
-    fails, whatever the number of metrics.
+    fails, for any number of metrics.
 
     Exit code: 0 passed, 1 a regression, 2 a usage error, invalid or different runs, 3 not enough evidence: the runs
-    lack something that the baseline has, or there are too few to tell a change from chance.
+    lack something that the baseline has, or there are too few runs to tell a change from chance.
 
     Examples:
 
@@ -56,8 +56,8 @@ def gate(
     from enginebench.analysis.summary.run_summary import save_baseline as save
     from enginebench.settings.console import stderr
 
-    reading: ReadSettings = read_settings(ReadSettings, given)
-    settings: GateSettings = read_settings(GateSettings, given)
+    reading: ReadSettings = read_settings(ReadSettings, flags)
+    settings: GateSettings = read_settings(GateSettings, flags)
     check_formats(output or ())
     with stderr().status("Reading the runs …"):
         current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)

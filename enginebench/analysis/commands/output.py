@@ -1,4 +1,4 @@
-"""Where a document goes: the terminal, one JSON document, a page and further files; and the exit code."""
+"""Deliver a document: to the terminal, as one JSON document, a page and further files; and set the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Output = Annotated[list[Path] | None, OUTPUT]
 
 
 def check_formats(output: Sequence[Path]) -> None:
-    """Raises `UserMistake` for a suffix that names no format."""
+    """Raise `UserMistake` for a suffix that names no format."""
     from enginebench.analysis.write.export import WRITERS
 
     unknown = [path for path in output if path.suffix not in WRITERS]

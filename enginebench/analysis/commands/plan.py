@@ -23,7 +23,7 @@ def plan(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Output = None,
     as_json: AsJson = False,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Plan the replicas for a peak load, from load tests of one replica.
 
@@ -43,8 +43,8 @@ def plan(
 
       enginebench plan runs --peak 40/s --slo ttft_p95=500ms --slo tpot_p95=50ms --headroom 0.2 --price 1.80
     """
-    folder: RunsSettings = read_settings(RunsSettings, given)
-    settings: PlanSettings = read_settings(PlanSettings, given)
+    folder: RunsSettings = read_settings(RunsSettings, flags)
+    settings: PlanSettings = read_settings(PlanSettings, flags)
     check_formats(output or ())
     if settings.peak is None or not settings.slo:
         raise UserMistake("a plan needs a peak and an objective: --peak 80 --slo ttft_p99=1s.")

@@ -42,12 +42,12 @@ def report(
     as_json: AsJson = False,
     format: Format = None,
     allow_invalid: AllowInvalid = False,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Report on one run, or on several engines.
 
-    Every number is computed from the run's records, so a killed run can be reported on too. Runs with the same label
-    are repeats of one engine; a difference is tested from three repeats on.
+    Every number is computed from the run's records, so there can be a report on a killed run. Runs with the same label
+    are repeats of one engine; differences are tested from three repeats on.
 
     --slo judges every load; a tier, such as fast:ttft_p95=0.3, goes before its objectives. --peak with --slo adds the
     replicas that each engine needs, and --price what they cost.
@@ -66,8 +66,8 @@ def report(
 
       enginebench report --format br
     """
-    folder: RunsSettings = read_settings(RunsSettings, given)
-    plan: PlanSettings = read_settings(PlanSettings, given)
+    folder: RunsSettings = read_settings(RunsSettings, flags)
+    plan: PlanSettings = read_settings(PlanSettings, flags)
     check_formats(output or ())
     if plan.peak is not None and not plan.slo:
         raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1s.")
@@ -81,9 +81,9 @@ def report(
     frame = frame_of(summaries)
     replicas = replicas_of(frame, plan)
     document = report_document(frame, replicas, plan.peak, allow_invalid)
-    beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
+    folder_of_page = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
     written = write_reports(frame) if format == "br" else []
-    deliver(document, output or (), as_json, beside / PAGE, written=written)
+    deliver(document, output or (), as_json, folder_of_page / PAGE, written=written)
 
 
 @with_flags(ReadSettings)
@@ -96,20 +96,22 @@ def compare(
         str | None,
         typer.Option(
             metavar="LABEL",
-            help="The label to compare with. Default: transformers, if it is there.",
+            help="The label to compare with. Default: transformers, if there are such runs.",
             show_default=False,
         ),
     ] = None,
     stage: Annotated[
         str | None,
         typer.Option(
-            help="The load to compare at. Default: the highest that one sustains.", metavar="STAGE", show_default=False
+            help="The load to compare at. Default: the highest common load that one sustains.",
+            metavar="STAGE",
+            show_default=False,
         ),
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
     allow_invalid: AllowInvalid = False,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Compare engines at one load: which is better, by how much, and is the difference significant?
 
@@ -123,7 +125,7 @@ def compare(
 
       enginebench compare runs/before runs/after --stage "40 users"
     """
-    reading: ReadSettings = read_settings(ReadSettings, given)
+    reading: ReadSettings = read_settings(ReadSettings, flags)
     check_formats(output or ())
     summaries = read_runs(names, reading, reading.slo)
     from enginebench.analysis.frame import frame_of

@@ -18,8 +18,8 @@ def list_runs(
 ) -> None:
     """List the runs of a folder, the newest first.
 
-    Numbers are those of the highest load within the run's SLO, or of its heaviest load. A run that was never reported
-    on has none yet: `enginebench report`.
+    Numbers are those of the highest load within the run's SLO, or of its highest load. They come from the run's report:
+    `enginebench report`.
     """
     from enginebench.analysis.sections.index import index, runs_in
     from enginebench.analysis.write.export import table_rows

@@ -1,7 +1,7 @@
 """The token from which answers to the same question differ, and how likely the tokens were until then.
 
-Greedy decoding takes the likeliest token. Two correct engines, or one engine at two loads, differ first where two
-tokens are almost equally likely; log-probabilities that differ long before that point to something else.
+Greedy decoding takes the likeliest token. Two correct engines, or one engine at two loads, first differ at a position
+where two tokens are almost equally likely. Log-probabilities that differ long before that indicate another cause.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the sa
 
 @dataclass(frozen=True, slots=True)
 class AnswerDifference:
-    """The places from which pairs of answers differ, if their texts were kept.
+    """The positions from which pairs of answers differ, if their texts were kept.
 
-    Positions count from 1, in tokens if all of those that differ have some: `earliest` in the pair that differs first,
-    `middle` the median over those that differ; `None` if none does. `logprob` is the largest difference of a token's
-    log-probability before the first difference; `None` without any.
+    Positions count from 1, in tokens if all differing answers have tokens: `earliest` in the pair that differs first,
+    `middle` the median over differing pairs; `None` if no pair differs. `logprob` is the largest difference of a
+    token's log-probability before the first difference; `None` without log-probabilities.
     """
 
     unit: Literal["token", "character"]

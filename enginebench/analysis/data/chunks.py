@@ -30,7 +30,7 @@ class Chunks:
     the run's start.
 
     A request's gaps begin at `offset`, and there are `later` of them, one for each chunk after the first. `start` and
-    `last` are 0, and the tokens 0, where they are not known.
+    `last` are 0, and the tokens 0, if they are unknown.
     """
 
     sched: Integers

@@ -1,7 +1,7 @@
-"""What flowed when: tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
+"""Tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
 
-Both are kept as cumulative functions, so that any window, batch or second of the run is a difference of two of their
-values and nothing is counted twice or lost at an edge.
+Both are cumulative functions. Any window, batch or second of the run is a difference of two values, so nothing is
+counted twice or lost at an edge.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Instants = Integers
 
 
 class Arrivals:
-    """Arrived before each of some ascending instants: tokens, chunks, and chunks whose tokens are unknown.
+    """Tokens, chunks, and chunks with unknown tokens that had arrived before each of some ascending instants.
 
-    A stream's first chunk brings its own tokens and the later ones share the rest evenly; an answer that was not
-    streamed brings all of them at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
-    cut-off requests count: what they brought had been delivered.
+    A stream's first chunk has its own token count and the later chunks share the rest evenly; an answer that was not
+    streamed has all tokens at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
+    cut-off requests count, because their tokens were delivered.
     """
 
     def __init__(self, instants: Instants) -> None:
@@ -48,11 +48,11 @@ class Arrivals:
         return np.asarray(np.cumsum(sums), dtype=np.float64)
 
     def _streams(self, part: Chunks, elapsed: Integers, rows: Flags) -> tuple[Floats, Floats]:
-        """Tokens and chunks that the streamed answers in `rows` had brought before each instant.
+        """Return the tokens and chunks that had arrived before each instant, of the streamed answers in `rows`.
 
-        `elapsed` is the sum of all gaps before each one, over all answers end to end.
+        `elapsed` is the sum of all gaps before each chunk, over all answers end to end.
         """
-        start, later, offset = (each[rows] for each in (part.start, part.later, part.offset))
+        start, later, offset = (values[rows] for values in (part.start, part.later, part.offset))
         total = part.tokens[rows]
         first = np.where(later == 0, total, np.minimum(part.first_tokens[rows], total))
         share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)

@@ -1,8 +1,8 @@
 """Gaps between successive chunks, pooled over a window: exact percentiles without keeping all gaps in memory.
 
-Ten million answers of a hundred tokens have a billion gaps. They are counted twice: first how many fall into each of
-some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile. For that
-the first gaps of a window are kept, and of the others those near the percentiles of the first. Where a percentile has
+Ten million answers of a hundred tokens have a billion gaps. They are counted twice: first in some hundred thousand
+equal bins, then, nanosecond by nanosecond, inside the few bins that contain a percentile. For the second count, the
+first gaps of a window are kept, and of the later gaps only those near the percentiles of the first. If a percentile has
 moved away from there, the chunks are read again.
 """
 
@@ -23,7 +23,7 @@ from enginebench.records.rules import nearest_rank
 from enginebench.records.stage import SECOND
 from enginebench.records.view import EMPTY, Distribution, Estimate
 
-FIRST = 250_000  # gaps of a window that are kept, whatever they are
+FIRST = 250_000  # gaps of a window that are always kept
 NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
 KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
 MAX_GAP = 10_000 * SECOND  # longer ones, of records that contradict themselves, count as that long
@@ -75,7 +75,7 @@ class _Window:
 class GapCounter:
     """The gaps of the answers scheduled in each [start, end) that ended well; every gap counts once.
 
-    `count` all chunks; where they are not `settled` then, `locate` all of them again. `pooled` has the result.
+    `count` all chunks; if they are not `settled` then, `locate` all of them again. `pooled` has the result.
     `longest` is a duration in nanoseconds that gaps hardly exceed.
     """
 

@@ -146,8 +146,8 @@ def _cut_off(sent: SentRecord, last: int) -> RequestRecord:
 
 
 def table_of(records: Sequence[RequestRecord], lists: pl.DataType) -> pl.DataFrame:
-    """A row for each record. Raises `TypeError`, `OverflowError` or `PolarsError` for what the columns have no room
-    for."""
+    """Return a row for each record. Raises `TypeError`, `OverflowError` or `PolarsError` if a value does not fit its
+    column."""
     schema = schema_with(lists)
     if not records:
         return pl.DataFrame(schema=schema)

@@ -1,10 +1,10 @@
 """`requests.parquet`: every request of a run as a row, with its metrics as columns.
 
 The columns are the record's fields without `text`, then the metrics of records/metrics.py. The table is derived: it is
-written anew whenever the lines, the formulas or the tokenizer are not those it was made from. `requests.parquet.json`
-says what it was made from. Where only the table is left of a run, because its lines were put away, it is read as it is.
+written again if the lines, the formulas or the tokenizer have changed since. `requests.parquet.json` names its sources.
+If a run's lines were removed and only the table remains, the table is read unchanged.
 
-A run in a folder that cannot be written has its table in the user's cache.
+If a run's folder is read-only, its table is in the user's cache.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None = None) -> tuple[Path, int]:
-    """Write a run's table where it is not there already; where it is, and how many malformed lines were skipped.
+    """Write a run's table unless it exists. Return its path, and how many malformed lines were skipped.
 
     `count_tokens` counts the answers of servers that send no usage, with `tokenizer` if one was named. Raises `OSError`
-    on a full disk, `UserMistake` where the table is another version's and its lines are gone.
+    on a full disk, `UserMistake` if the table is from another version and its lines are gone.
     """
     origin = _origin(folder, tokenizer)
     if not origin.lines and (folder / TABLE).is_file():
@@ -64,13 +64,13 @@ def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None 
             raise UserMistake(
                 f"{folder / TABLE} is damaged or from another version, and the lines it was made from are gone."
             )
-        known = _known(folder)
-        return folder / TABLE, 0 if known is None else known.malformed_lines
+        stored = _known(folder)
+        return folder / TABLE, 0 if stored is None else stored.malformed_lines
     for place in (folder, _place_in_cache(folder)):
-        known = _known(place)
-        same = known is not None and origin == msgspec.structs.replace(known, malformed_lines=0)
-        if known is not None and same and has_columns(place / TABLE):
-            return place / TABLE, known.malformed_lines
+        stored = _known(place)
+        same = stored is not None and origin == msgspec.structs.replace(stored, malformed_lines=0)
+        if stored is not None and same and has_columns(place / TABLE):
+            return place / TABLE, stored.malformed_lines
     try:
         return _write(folder, folder, origin, count_tokens)
     except OSError as error:
@@ -89,9 +89,9 @@ def scan(table: Path) -> pl.LazyFrame:
 def counted_with(folder: Path) -> Path | None:
     """Return the tokenizer that was named when the run's table was written: later commands need not name it again."""
     for place in (folder, _place_in_cache(folder)):
-        known = _known(place)
-        if known is not None and known.tokenizer is not None:
-            return Path(known.tokenizer)
+        stored = _known(place)
+        if stored is not None and stored.tokenizer is not None:
+            return Path(stored.tokenizer)
     return None
 
 
@@ -153,7 +153,7 @@ def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens)
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Lines make no cycles of references; looking for some in millions of them takes a quarter of the time."""
+    """Lines have no reference cycles; searching millions of them for cycles takes a quarter of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

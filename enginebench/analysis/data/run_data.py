@@ -180,8 +180,8 @@ def find_run(name: str | None, runs: Path) -> Path:
         )
     if Path(name).is_dir():
         raise NotARun(f"the folder {name} holds no run: a run that was stopped before its first request leaves none.")
-    known = f"; {runs}/ has {', '.join(f.name for f in folders[-5:])}" if folders else ""
-    raise NotARun(f"there is no run `{name}`: give the folder of a run{known}.")
+    hint = f"; {runs}/ has {', '.join(f.name for f in folders[-5:])}" if folders else ""
+    raise NotARun(f"there is no run `{name}`: give the folder of a run{hint}.")
 
 
 def _started(folder: Path) -> tuple[str, float]:

@@ -1,7 +1,7 @@
-"""What the server, its GPU and the load generator itself reported about once a second, as columns.
+"""The values that the server, its GPU and the load generator reported about once a second, as columns.
 
-Names and units of the quantities are in records/telemetry.py. What was not there is `None`: a machine without a GPU has
-no GPU utilisation of 0.
+Names and units of the quantities are in records/telemetry.py. Missing quantities are `None`: a machine without a GPU
+has no GPU utilisation of 0.
 """
 
 from __future__ import annotations
@@ -86,24 +86,24 @@ class TelemetrySeries:
         return {name: process for name, process in self.processes.items() if not process.ended}
 
     def users(self, start: int, end: int, planned: int) -> float | None:
-        """How many of the planned users there were, all processes together: the time-average over a window.
+        """Return the time-average over a window of the planned users that were running, over all processes.
 
-        Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
+        Between two samples a process has the larger number of users, and none if both are further away than `NEAR`.
         """
         instants = np.arange(start, end, max(SECOND // 4, (end - start) // MAX_INSTANTS))
-        known = [process.series["users"] for process in self.processes.values() if "users" in process.series]
-        if not known or len(instants) == 0:
+        samples = [process.series["users"] for process in self.processes.values() if "users" in process.series]
+        if not samples or len(instants) == 0:
             return None
         there = np.zeros(len(instants))
-        for times, counts in known:
+        for times, counts in samples:
             after = np.searchsorted(times, instants)
             neighbours = [np.clip(after - 1, 0, None), np.clip(after, None, len(times) - 1)]
             there += np.max([np.where(np.abs(times[k] - instants) <= NEAR, counts[k], 0) for k in neighbours], axis=0)
         return float(np.minimum(there, planned).mean())
 
     def series(self, quantity: str, start: int = ALWAYS[0], end: int = ALWAYS[1]) -> Series:
-        """When a quantity of `SOURCES` was sampled in [start, end), and its values in the unit declared
-        there. From the first process that sampled the server; empty where none did."""
+        """Return when a quantity of `SOURCES` was sampled in [start, end), and its values in the unit declared
+        there, from the first process that sampled the server; empty if none did."""
         sampled = (process.within(quantity, start, end) for process in self.processes.values())
         return next((series for series in sampled if len(series[0])), NOTHING)
 
@@ -111,7 +111,7 @@ class TelemetrySeries:
         return _level(self.series(quantity, start, end))
 
     def increase(self, quantity: str, start: int, end: int) -> Increase | None:
-        """`None` with fewer than two samples, or where the counter was set back: the server was started again."""
+        """Return `None` with fewer than two samples, or if the counter was reset because the server was restarted."""
         instants, values = self.series(quantity, start, end)
         if len(values) < 2 or (np.diff(values) < 0).any():
             return None
@@ -128,7 +128,7 @@ class TelemetrySeries:
         return Increase(float(np.trapezoid(watts, instants / SECOND)), int(instants[0]), int(instants[-1]))
 
     def last_sample(self, quantity: str, end: int) -> int | None:
-        """When it was last sampled before `end`; `None` where it never was."""
+        """Return when it was last sampled before `end`; `None` if it never was."""
         instants, _ = self.series(quantity, end=end)
         return int(instants[-1]) if len(instants) else None
 
@@ -144,7 +144,7 @@ def _level(series: Series) -> Level | None:
 
 
 class _Columns:
-    """Samples as they are read. A day of them has millions of names and values, of which only numbers are kept."""
+    """Samples as they are read. A day of samples has millions of names and values; only the numbers are kept."""
 
     def __init__(self) -> None:
         self._instants: dict[str, array[int]] = defaultdict(lambda: array("q"))

@@ -1,6 +1,6 @@
-"""Count the tokens of answers whose server sent no usage, with the model's own tokenizer, where it is on this machine.
+"""Count the tokens of answers whose server sent no usage, with the model's own tokenizer, if it is on this machine.
 
-Nothing is downloaded for it: a report must come out the same without a network.
+Nothing is downloaded, so that a report is the same without a network.
 """
 
 from __future__ import annotations

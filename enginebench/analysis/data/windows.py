@@ -74,20 +74,20 @@ class Window:
 
 
 def windows_of(run: RunData) -> list[Window]:
-    """The windows that the run reached. One that was barely begun is not measured, and of a load that was looked at
-    briefly first the longest one counts."""
+    """Return the windows that the run reached, without those that had barely begun. If a load was first measured
+    briefly, its longest window counts."""
     keys = keys_of(run.meta.plan)
     reached = [_reached(run, stage, keys[stage.index]) for stage in run.meta.stages]
     longest: dict[str, Window] = {}
     for window in filter(None, reached):
-        known = longest.get(window.key.label)
-        if known is None or window.seconds >= known.seconds:
+        previous = longest.get(window.key.label)
+        if previous is None or window.seconds >= previous.seconds:
             longest[window.key.label] = window
     return sorted(longest.values(), key=lambda window: window.key.index)
 
 
 def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
-    """The window ends where it was recorded to, where the run was stopped, or where a process left its last trace."""
+    """Return a window that ends at its recorded end, at the end of the run, or at the last trace of a lost process."""
     start, planned = stage.steady_start, stage.plan.window
     if start is None:
         return None

@@ -1,4 +1,4 @@
-"""How far the model is off what was measured: each load predicted from a fit to the others."""
+"""The prediction errors of the model: each measured load is predicted from a fit to the others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def predict_unseen(model: EngineModel, label: str, stages: Sequence[MeasuredStag
 def hold_out(stages: Sequence[MeasuredStage], whole: EngineModel) -> tuple[HeldOut, ...]:
     """Predict every load from all the others; of a single load, each of its stages from the others.
 
-    How slots are given out is that of `whole`, the fit to all stages: it shows under the saturated load alone.
+    The assignment of slots is taken from `whole`, the fit to all stages, because it shows only under saturation.
     """
     several = len({stage.label for stage in stages}) > 1
     groups: dict[str, list[MeasuredStage]] = {}

@@ -1,8 +1,8 @@
 """A fleet of equal replicas under a peak, in simulated futures, and the fewest replicas that are enough.
 
-A future draws how fast the machine is, the lengths of the requests, and when they come. The same futures are used for
-every size of the fleet, so that sizes differ by their size alone. Arrivals go to the replicas in turn (round robin),
-and each replica has an equal share of the users.
+A future draws the speed of the machine, and the lengths and arrivals of the requests. Every size of the fleet is
+simulated with the same futures, so that only the size differs. Arrivals go to the replicas in turn (round robin), and
+each replica has an equal share of the users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from enginebench.analysis.plan.simulation import ClosedLoop, poisson_arrivals, s
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective
 
-FUTURES, FEW_FUTURES = 60, 20  # few, if those show that too many miss
+FUTURES, FIRST_FUTURES = 60, 20  # few, if those show that too many miss
 SURE = 0.95  # share of futures that meet every objective
 CLEARLY = 0.8  # at most this share of few futures meeting the objectives is too little without further ones
 LOCATING = 4  # futures that show roughly how many replicas are needed
@@ -56,7 +56,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """How a fleet does in simulated futures: `met` is the share of futures in which every objective is met, `share`
+    """A fleet in simulated futures: `met` is the share of futures in which every objective is met, `share`
     that of the requests within all of them."""
 
     replicas: int
@@ -150,7 +150,7 @@ class Fleet:
         return inside.between(0.0, float(end))
 
     def _lengths(self, future: Future) -> Lengths:
-        """Draw as many as were measured: other requests might have been measured as well."""
+        """Draw as many lengths as were measured, because other requests might have been measured."""
         lengths = self.peak.lengths
         return lengths.drawn(len(lengths), np.random.default_rng([future.seed, future.number, 1]))
 
@@ -189,7 +189,7 @@ class SimulatedReplicas:
 
 
 def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> SimulatedReplicas:
-    """Raises `CannotPlan` if no number of replicas is enough."""
+    """Raise `CannotPlan` if no number of replicas is enough."""
     load = fleet.peak.load
     floor = supported.fewest(load)
     # With more replicas than that, each has hardly anything to do.
@@ -204,8 +204,8 @@ def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> SimulatedReplica
         count -= step
     fewer = None
     if count - step >= floor:
-        clear = fleet.met(count - step, FEW_FUTURES) <= CLEARLY
-        fewer = fleet.attainment(count - step, FEW_FUTURES if clear else FUTURES)
+        clear = fleet.met(count - step, FIRST_FUTURES) <= CLEARLY
+        fewer = fleet.attainment(count - step, FIRST_FUTURES if clear else FUTURES)
     bounded = count == floor and floor > 1
     return SimulatedReplicas(fleet.attainment(count), fewer, bounded, _capacity(fleet, supported, count))
 

@@ -15,7 +15,7 @@ class NotPlanned(Enum):
     NO_BATCH = "no batch"  # requests have steps of their own: the engine computes no common batch
     FEW_STEPS = "few steps"  # the records show too few steps of the engine: no streamed answers, or too short
     FAILURES = "failures"  # too many requests failed at every load
-    OBJECTIVE = "objective"  # the SLO limits what is not simulated
+    OBJECTIVE = "objective"  # the SLO limits only failures, which are not simulated
     ONE_LOAD = "one load"  # no other load was measured that could be predicted
     POOR_FIT = "poor fit"  # the error of held-out predictions is above the limit
     OUT_OF_REACH = "out of reach"  # even a replica with nothing else to do misses the SLO, or too often

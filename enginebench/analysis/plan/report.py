@@ -1,4 +1,4 @@
-"""The document of `enginebench plan`: replicas and cost for a peak, then what they rest on."""
+"""The document of `enginebench plan`: replicas and cost for a peak, then the evidence."""
 
 from __future__ import annotations
 

@@ -55,10 +55,10 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Instants of requests in seconds, in the order in which they were due; +∞ for what never came.
+    """Instants of requests in seconds, in the order in which they were due; +∞ for events that never happened.
 
     `latencies` are those of `LATENCIES`, in seconds: +∞ without an answer, `nan` if an answer has no such value. An
-    answer of a single chunk has no time per token, and so none that is long.
+    answer of a single chunk has no time per token.
     """
 
     sched: Floats

@@ -1,9 +1,9 @@
 """A discrete-event simulation of one replica under the arrivals of an open loop, or the users of a closed one who ask
 again after each answer.
 
-It jumps from admission to admission and to the end of an answer, not from token to token, so that a request costs a few
-events whatever its length. The engine computes one batch step by step: at the beginning of a step it admits what waits,
-as far as slots are free, and at its end every running request has a token more.
+It jumps between admissions and ends of answers, not from token to token, so that a request of any length takes a few
+events. The engine computes one batch step by step: at the beginning of a step it admits waiting requests to free slots,
+and at its end every running request has one more token.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Users ask again until `until`, after a pause drawn from `think` (empty for none). From `counted` on, no more than
-    `requests` are due. What is due before the end is answered under the full load."""
+    """Users ask again until `until`, after a pause drawn from `think` (empty for none). From `counted` on, at most
+    `requests` are due. Requests that are due before the end are answered under the full load."""
 
     until: float
     think: Floats = field(default_factory=lambda: np.zeros(0))
@@ -123,7 +123,7 @@ class SimulatedEngine:
 
 
 def _noise_sums(model: EngineModel, rng: Generator) -> list[float]:
-    """Cumulative sums of the shares by which steps take longer than their cost, zero on average.
+    """Return cumulative sums of the shares by which steps take longer than their cost, zero on average.
 
     Blocks of measured steps are played back (moving-block bootstrap: Künsch 1989), because the speed of a machine
     changes in phases that last for many steps.

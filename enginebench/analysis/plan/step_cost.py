@@ -1,18 +1,18 @@
-"""What a step of an engine costs, fitted to the steps that were recovered from the records:
+"""The cost of an engine's step, fitted to the steps that were recovered from the records:
 
     seconds = base + per_running · running + per_token · prompt tokens prefilled + per_prompt · prompts prefilled
               + batched, if several requests run or a prompt is prefilled
               + per_running_beyond · running requests beyond the knee
 
 Prompt tokens and prompts are nearly collinear if prompts have similar lengths; then only one of them is kept. A step of
-one request multiplies matrices by a vector, which some engines compute in a much cheaper way than a batch of two;
-`batched` is that difference. An accelerator reads its weights in the same time for one request or many, until computing
-takes longer than reading: from the knee on, each further request costs more. Both are fitted only if they explain the
-steps clearly better.
+one request multiplies matrices by a vector, which is much cheaper in some engines than a batch of two; `batched` is
+that difference. An accelerator reads its weights in the same time for one request or many, until computing takes longer
+than reading: from the knee on, each further request costs more. Both are fitted only if they explain the steps clearly
+better.
 
-The fit is by least squares of relative errors, which keeps the mean that throughput depends on. Jitter is a share of a
-step, and a prefill takes ten times as long as a decoding step: in absolute errors the few long steps would decide what
-the short ones cost.
+The fit minimises squared relative errors, which preserves the mean, on which throughput depends. Jitter is a share of a
+step, and a prefill takes ten times as long as a decode step: with absolute errors, a few long steps would determine the
+cost of the short ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BASE, RUNNING, TOKENS, PROMPTS, BATCHED, BEYOND = range(6)
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds."""
+    """Coefficients in seconds."""
 
     base: float
     per_running: float

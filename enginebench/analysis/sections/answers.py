@@ -101,11 +101,11 @@ def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
     included; `None` if no run has a table of its requests."""
     parts = [part for run in runs if (part := _answered(run, label)) is not None]
     columns = [pl.col(*ASKED, "answer_digest")]
-    known = [part.filter(pl.col("answer_digest").is_not_null()).select(columns).collect() for part in parts]
-    if not known:
+    answered = [part.filter(pl.col("answer_digest").is_not_null()).select(columns).collect() for part in parts]
+    if not answered:
         return None
     distinct = pl.col("answer_digest").unique().sort()
-    return pl.concat(known).group_by(ASKED).agg(answers=distinct, times=pl.len())
+    return pl.concat(answered).group_by(ASKED).agg(answers=distinct, times=pl.len())
 
 
 def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:

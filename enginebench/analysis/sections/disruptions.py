@@ -119,7 +119,7 @@ def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figu
 
 
 def disruptions(frame: Frame) -> Section:
-    """All of them, by engine and run."""
+    """Return the sections of all disruptions, by engine and run."""
     blocks: list[Block] = []
     for run in frame.runs:
         for number, disruption in enumerate(run.disruptions, 1):

@@ -23,7 +23,7 @@ from enginebench.analysis.stats.student_t import t_quantile
 
 Codes = npt.NDArray[np.intp]
 
-# The larger of two estimates: 16 cosines are less noisy, 8 are less biased where the correlation is long.
+# The larger of two estimates: 16 cosines are less noisy, 8 are less biased if the correlation is long.
 COSINES = (8, 16)
 POINTS_PER_COSINE = 4  # at least; so 16 values are the fewest with an error
 MIN_POINTS = 16
@@ -66,7 +66,7 @@ class EffectiveSampleSize:
 
     @property
     def correlation(self) -> float:
-        """0 for nearly independent requests, towards 1 where few of them are worth one along time. A variance of up to
+        """Return 0 for nearly independent requests, towards 1 for strong correlation over time. A variance of up to
         twice that of independent requests is within the estimator's noise."""
         return max(0.0, 1 - 2 * self.along_time / self.n)
 
@@ -182,9 +182,9 @@ class Cycle:
 def find_cycle(values: Floats) -> Cycle | None:
     """Return the cycle of a series that repeats itself, as with users in lock step; `None` if it does not.
 
-    The lag of the first large autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE`
-    and chance, and the series holds at least three cycles. A series that repeats itself does not show how its pattern
-    would vary from one run to the next, so no interval can be had from it.
+    It is the lag of the first large autocorrelation of the ranks after their first zero crossing, if it exceeds `CYCLE`
+    and chance, and the series has at least three cycles. A series that repeats itself does not show how its pattern
+    would vary from one run to the next, so it yields no interval.
     """
     ranks = ranks_of(values[:CYCLE_POINTS])
     centred = ranks - ranks.mean()

@@ -1,7 +1,7 @@
 """Percentiles, shares and rates of one steady window, with intervals that allow for correlation.
 
-They speak of the long run of the system that was measured, with its users assigned to its replicas at random, and not
-of what changes from one run to the next: for that, see repeats.py.
+They refer to the long run of the measured system, with its users assigned to its replicas at random, and do not cover
+changes from one run to the next: for those, see repeats.py.
 
 Percentiles and shares are two readings of one distribution function, so both come from the binomial distribution of
 the effective sample size: a percentile lies between two order statistics, a share between Clopper & Pearson's limits.
@@ -152,8 +152,8 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estima
 
 
 def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) -> bool:
-    """Return whether there are too few effective requests for the interval of a tail. The median decides: a tail alone
-    does not show how few bursts it comes from, and using it would select the windows that by chance had few."""
+    """Return whether there are too few effective requests for the interval of a tail. The median is used: a tail alone
+    does not show how few bursts it comes from, and would select the windows that by chance had few."""
     if min(q, 1 - q) > TAIL_SHARE:
         return False
     least = min(min_samples(q), MAX_NEEDED)
@@ -249,12 +249,12 @@ def share_bounds(
 def widest_bounds(
     share: float, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
 ) -> tuple[float, float]:
-    """Return bounds of a share of requests within a limit whose interval is withheld, so that a clear question does not
-    stay open: 3 of 96 requests within a limit do not become 95 % in the long run.
+    """Return bounds of a share of requests within a limit whose interval is withheld, so that clear cases are decided:
+    3 of 96 requests within a limit do not become 95 % in the long run.
 
-    The share is at most that of requests up to the median, which lies above the limit, and whose interval is never
-    withheld; likewise at least, where the median lies below. Repeated cycles count as one request each. However
-    correlated requests are, a window is worth one: P(S ≥ s) ≤ E(S) / s (Markov's inequality).
+    The interval of the median is never withheld. If the median lies above the limit, the share is at most that of the
+    requests up to the median; if it lies below, at least that. Repeated cycles count as one request each. For any
+    correlation, P(S ≥ s) ≤ E(S) / s (Markov's inequality).
     """
     requests = _Requests(np.asarray(latencies_in_time_order, dtype=np.float64), user_codes(users))
     low, high = TAIL * share, 1 - TAIL * (1 - share)

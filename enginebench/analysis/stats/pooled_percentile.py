@@ -1,11 +1,11 @@
 """Percentiles over the requests of all repeats of an engine at one load, as its verdict counts them.
 
-Of each run the values are kept: all of them, or of many the order statistics at ranks that lie closer together towards
-the slow end. A limit of the SLO always separates two of them, so a percentile is within the limit if and only if the
-load is met. Otherwise the rank of a percentile is exact to 0.1 %, and in the tail to 1/256 of what lies beyond it.
+All values of a run are kept or, if there are many, order statistics at ranks that are closer together towards the slow
+end. A limit of the SLO always separates two of them, so a percentile is within the limit if and only if the load is
+met. Otherwise the rank of a percentile is exact to 0.1 %, and in the tail to 1/256 of the values beyond it.
 
-The runs are clusters. From three of them on there is an interval, of Student's t on the logarithm. Its standard error
-is that of the runs' own percentiles, or the jackknife's over the runs if that is larger.
+The runs are clusters. From three runs on there is Student's t interval on the logarithm. Its standard error is that of
+the runs' own percentiles, or that of the jackknife over the runs if it is larger.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class _Values:
 
 
 def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
-    """Return one run's own percentile; of several runs that of their attempted requests together, failed ones as +∞. It
-    has no value if a run has none. `name` is that of the percentile, such as `p95`."""
+    """Return the percentile of one run or, for several, of all their attempted requests together, with failed ones as
+    +∞. It has no value if a run has none. `name` is the percentile's, such as `p95`."""
     if len(runs) == 1:
         return runs[0].percentile(name)
     n, q = sum(run.n for run in runs), PERCENTILES[name]

@@ -1,4 +1,4 @@
-"""Tests of repeated runs, in which the runs are the samples: of two groups of them, and corrected for many tests."""
+"""Tests of repeated runs, in which the runs are the samples: comparison of two groups, correction for many tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDING = 1e-12  # share of their size by which floating point lets equal runs 
 def repeats_interval(runs: Sequence[float], min_error: float = 0.0) -> Estimate:
     """Return the mean over independent runs, one value a run, with Student's t interval; `min_error` as for `t_test`.
 
-    Durations, rates and shares are not negative, and so neither is the lower end where no run is.
+    Durations, rates and shares are not negative, so neither is the lower end unless a run is.
     """
     values = np.asarray(runs, dtype=np.float64)
     n = len(values)
@@ -43,10 +43,10 @@ def t_test(
 
     As `scipy.stats.ttest_rel` and `ttest_ind`, which have no least error and take a millisecond each.
 
-    `min_error` is a standard error that the difference has at least, however equal the runs are: what the spread
-    inside them makes (`within_run_error`), or what chance makes of shares (`chance_error`). It only ever widens the
-    interval and raises p. Without one, a difference that does not vary from run to run has neither an interval nor,
-    unless it is 0, a p value: the resolution of the values is unknown, and two that were rounded may be one.
+    `min_error` is a lower bound of the difference's standard error: the spread inside the runs (`within_run_error`), or
+    chance in shares (`chance_error`). It only widens the interval and raises p. Without it, a difference that does not
+    vary from run to run has no interval and, unless it is 0, no p value, because the resolution of the values is
+    unknown and rounding may have separated equal values.
     """
     n = min(len(ours), len(theirs))
     difference = float(ours.mean() - theirs.mean())
@@ -86,8 +86,8 @@ def ratio_test(
 
     `paired`: the i-th values are of the same repeat (runs interleaved), so what a repeat does to both falls out.
     `min_error` is in the unit of the values, of the difference of their means; the smaller mean makes it relative.
-    A group of which all runs are +∞ (a percentile among failed requests), against one of which none is, has the ratio
-    ∞, or 0, for certain, and no p value.
+    If all runs of one group are +∞ (a percentile among failed requests) and no run of the other is, the ratio is
+    certainly ∞, or 0, and has no p value.
     """
     top, bottom = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     n = min(len(top), len(bottom))
@@ -108,7 +108,7 @@ def ratio_test(
 
 
 def _failed_ratio(ours: Floats, theirs: Floats) -> Estimate | None:
-    """Return the ratio if a value is +∞, a percentile that lies among failed requests; `None` if all are finite."""
+    """Return the ratio if a value is +∞, a percentile among failed requests; `None` if all are finite."""
     n, (our_share, their_share) = min(len(ours), len(theirs)), (float(np.isinf(g).mean()) for g in (ours, theirs))
     if our_share == their_share == 0:
         return None

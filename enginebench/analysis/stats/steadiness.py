@@ -13,7 +13,7 @@ from enginebench.analysis.stats.student_t import t_p_value
 
 MIN_POINTS = 20  # of a series that is tested
 MIN_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one
-COSINES = 5  # symmetric ones, whose power a linear trend leaves alone
+COSINES = 5  # symmetric ones, whose power a linear trend does not change
 SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
 MATERIAL = 0.05  # share of the mean by which a series must have changed to matter
 BEGINNING = 0.1  # of the window, compared with the rest
@@ -64,8 +64,8 @@ def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
     """Return Spearman's ρ against time, and its two-sided p value, which allows for autocorrelation.
 
     The p value is that of a t test of the slope of the ranks. The long-run variance comes from their projections on
-    cosines that are symmetric about the middle of the window: a linear trend has none of them, so that they show the
-    noise alone (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018)."""
+    cosines that are symmetric about the middle of the window: a linear trend does not contain them, so they show only
+    the noise (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018)."""
     values = np.asarray(in_time_order, dtype=np.float64)
     n = len(values)
     if n < MIN_POINTS or bool((values == values[0]).all()):

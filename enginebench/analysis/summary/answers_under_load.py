@@ -18,8 +18,8 @@ def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Ev
     alone = next((view for view in stages if not view.is_open and view.load == 1), None)
     if alone is None or run.meta.workload.get("temperature") or not run.meta.workload.get("dataset"):
         return
-    known = pl.col("outcome").eq("ok") & pl.col("answer_digest").is_not_null()
-    answered = scan(run.table).filter(known).select(*ASKED, "stage", "answer_digest").unique().collect()
+    has_answer = pl.col("outcome").eq("ok") & pl.col("answer_digest").is_not_null()
+    answered = scan(run.table).filter(has_answer).select(*ASKED, "stage", "answer_digest").unique().collect()
     reference = answered.filter(stage=alone.index).group_by(ASKED).agg(alone=pl.col("answer_digest").sort())
     kept = kept_answers(run.folder, run.meta.workload)
     texts = {view.index: [answer for answer in kept if answer.stage == view.index] for view in stages}
@@ -30,16 +30,16 @@ def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Ev
         both = loaded.join(reference, on=ASKED, nulls_equal=True)
         if not len(both):
             continue
-        others = len(both.filter(pl.col("loaded") != pl.col("alone")))
+        changed = len(both.filter(pl.col("loaded") != pl.col("alone")))
         words = (
-            f"{others} of {len(both)} prompts got another answer at {view.label} than at {alone.label}"
-            if others
+            f"{changed} of {len(both)} prompts got another answer at {view.label} than at {alone.label}"
+            if changed
             else f"all {len(both)} prompts got the same answer at {view.label} as at {alone.label}"
         )
         difference = difference_of(texts[view.index], texts[alone.index])
         details = [] if difference is None else _details(difference)
         words = ": ".join(filter(None, (words, "; ".join(details))))
-        yield Evidence("warn" if others else "note", words, stage=view.key)
+        yield Evidence("warn" if changed else "note", words, stage=view.key)
 
 
 def _details(difference: AnswerDifference) -> list[str]:

@@ -1,7 +1,7 @@
-"""Percentiles of a stage over the requests that were attempted: failed ones count as +∞, stopped ones are censored.
+"""Percentiles of a stage over the attempted requests: failed ones count as +∞, stopped ones are censored.
 
-Without failures an engine would look fast that refuses what it cannot serve quickly. The percentiles of the answered
-requests stand next to those of all.
+If failures did not count, an engine that refuses slow requests would look fast. The percentiles of the answered
+requests are kept next to those of all.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def _distribution(in_time_order: pl.DataFrame, limits: Sequence[float] | None) -
     is_bound = in_time_order["censored"].to_numpy() if "censored" in in_time_order.columns else None
     estimates = percentile_intervals(values, tuple(PERCENTILES.values()), users_of(in_time_order), is_bound)
     ended = values if is_bound is None else values[~is_bound]
-    known = np.sort(ended[np.isfinite(ended)])
-    failed = len(ended) - len(known)
-    answered = {name: percentile(known, q) for name, q in PERCENTILES.items()} if failed and len(known) else None
-    kept = None if limits is None else packed(known, limits)
+    finite = np.sort(ended[np.isfinite(ended)])
+    failed = len(ended) - len(finite)
+    answered = {name: percentile(finite, q) for name, q in PERCENTILES.items()} if failed and len(finite) else None
+    kept = None if limits is None else packed(finite, limits)
     bounds = None if limits is None or is_bound is None or not is_bound.any() else packed(np.sort(values[is_bound]))
-    return Distribution(len(values), failed, *_moments(known), _named(estimates), answered, kept, bounds)
+    return Distribution(len(values), failed, *_moments(finite), _named(estimates), answered, kept, bounds)
 
 
 def _named(estimates: Sequence[Estimate]) -> dict[str, Estimate]:

@@ -30,11 +30,10 @@ def summaries_of(
     """Summarise each run from its records and write its `summary.json`; without records the summary is read from there.
     Without names it is the newest run.
 
-    A name may be that of a folder of runs. Files among several names are ignored, so that `runs/*` may hold a report
-    next to the runs. If two such folders have runs of one label, the label gets the end of the folder's path, `vllm
-    (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without records. A
-    folder that cannot be written is left as it is. Raises `NotARun`, and `ValueError` for an objective that cannot be
-    judged.
+    A name may be that of a folder of runs. Files among several names are ignored, so `runs/*` may contain a report.
+    If two such folders have runs with the same label, the label gets the end of the folder's path, `vllm (before)` and
+    `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without records. A read-only folder
+    is not changed. Raises `NotARun`, and `ValueError` for an objective that cannot be judged.
     """
     names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
     groups = {name: _folders(name, runs) for name in names or ("",)}
@@ -50,20 +49,20 @@ def summaries_of(
     labels = {name: {summaries[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
     places = {name: Path(name).resolve() for name in groups}
     for name, folders in groups.items():
-        others = [other for other in groups if places[other] != places[name]]
-        elsewhere = {label for other in others for label in labels[other]}
-        named = _shortest_suffix(places[name], [places[other] for other in others])
+        elsewhere = [group for group in groups if places[group] != places[name]]
+        ambiguous = {label for group in elsewhere for label in labels[group]}
+        named = _shortest_suffix(places[name], [places[group] for group in elsewhere])
         for folder in (folder.resolve() for folder in folders if not _is_run(Path(name))):
-            if summaries[folder].label in elsewhere and folder.parent == places[name]:
+            if summaries[folder].label in ambiguous and folder.parent == places[name]:
                 summaries[folder] = replace(summaries[folder], label=f"{summaries[folder].label} ({named})")
     return list(summaries.values())
 
 
-def _shortest_suffix(place: Path, others: Sequence[Path]) -> Path:
+def _shortest_suffix(place: Path, distinct_from: Sequence[Path]) -> Path:
     """Return `after`, or `after/runs` if another place has that name."""
     lengths = range(1, len(place.parts))
     tails = (place.parts[-length:] for length in lengths)
-    distinct = (tail for tail in tails if all(other.parts[-len(tail) :] != tail for other in others))
+    distinct = (tail for tail in tails if all(path.parts[-len(tail) :] != tail for path in distinct_from))
     return Path(*next(distinct, place.parts))
 
 

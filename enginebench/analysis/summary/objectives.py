@@ -90,22 +90,22 @@ def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[in
 
 def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
     """Judge each request by the objectives of all and by those of its class."""
-    judged = [(expression(objective.within), _latency(objective)) for objective in objectives.for_all]
+    limited = [(expression(objective.within), _latency(objective)) for objective in objectives.for_all]
     for name, own in objectives.by_class.items():
         in_class = pl.col("request_class").eq_missing(name)
-        judged += [
+        limited += [
             (
                 pl.when(in_class).then(expression(objective.within)).otherwise(expression(within(None, 0.0))),
                 pl.when(in_class).then(_latency(objective)).otherwise(0.0),
             )
             for objective in own
         ]
-    good = pl.min_horizontal(met for met, _ in judged)
-    unknown = pl.any_horizontal(met.is_null() for met, _ in judged)
-    # What missed one objective missed them all, whatever is unknown of the others.
-    known = pl.when(good == 0).then(0.0).when(~unknown).then(good)
-    longest = pl.max_horizontal(latency for _, latency in judged)
-    return scheduled.select("user", "t_sched", good=known, latency=longest).drop_nulls("good")
+    good = pl.min_horizontal(met for met, _ in limited)
+    unknown = pl.any_horizontal(met.is_null() for met, _ in limited)
+    # A request that missed one objective missed them all, even if the others are unknown.
+    verdict = pl.when(good == 0).then(0.0).when(~unknown).then(good)
+    longest = pl.max_horizontal(latency for _, latency in limited)
+    return scheduled.select("user", "t_sched", good=verdict, latency=longest).drop_nulls("good")
 
 
 def _latency(objective: Objective) -> pl.Expr:
@@ -120,12 +120,12 @@ def _value(objective: Objective) -> pl.Expr:
 
 
 def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
-    judged = objective.judged
-    if judged is None or not len(answered) or answered[judged.name].null_count() < len(answered):
+    metric = objective.judged
+    if metric is None or not len(answered) or answered[metric.name].null_count() < len(answered):
         return
-    if judged.needs is not None:
-        answered = answered.drop_nulls(judged.needs)  # whether the others met the objective is unknown
-    single = judged.absent_is_good and answered[OUTPUT_TOKENS].max() == 1  # no answer has a second token to wait for
+    if metric.needs is not None:
+        answered = answered.drop_nulls(metric.needs)  # whether the others met the objective is unknown
+    single = metric.absent_is_good and answered[OUTPUT_TOKENS].max() == 1  # no answer has a second token to wait for
     if len(answered) and not single:
         raise UserMistake(
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers."

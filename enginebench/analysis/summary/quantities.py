@@ -1,7 +1,7 @@
 """The quantities of a stage (`records/metrics.py`), each computed by the function of its name, and what findings count.
 
-Throughput belongs to the tokens that *arrived* inside the window, whichever request they are from; everything else to
-the requests *scheduled* inside it, whenever they ended.
+Throughput counts the tokens that *arrived* inside the window, from any request; all other quantities cover the requests
+*scheduled* inside it, whenever they ended.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class StageData:
 
 
 def quantities_of(stage: StageData) -> dict[str, Estimate]:
-    """Compute the quantities by name; what was not observed is left out."""
+    """Compute the quantities by name; unobserved ones are left out."""
     values = {name: formula(stage) for name, formula in FORMULAS.items()}
     n = len(stage.scheduled)
     return {
@@ -139,9 +139,9 @@ def _achieved_rate(stage: StageData) -> float:
 
 
 def _throughput(stage: StageData) -> Estimate:
-    """Tokens by their stamps; the variance between users from whole requests, each at the instant it ended.
+    """Count tokens by their stamps; the variance between users comes from whole requests, at the time they ended.
 
-    Where no answer's tokens are known, neither is the throughput: it is not 0.
+    If no answer's tokens are known, the throughput is unknown, not 0.
     """
     window = stage.window
     tokens = stage.flows.tokens(window.bins)
@@ -168,7 +168,7 @@ def _concurrency(stage: StageData) -> float:
 
 
 def _littles_law(stage: StageData) -> float | None:
-    """L = λW (Little 1961), where the window is long enough against the requests to be compared."""
+    """Compute L = λW (Little 1961), if the window is long enough compared with the requests."""
     window = stage.window
     sent_here = pl.col("t_send").is_between(window.start, window.end, closed="left")
     arrived = stage.run.requests.select("t_send", stay=expression(STAY)).filter(sent_here)
@@ -227,7 +227,7 @@ def _increases(stage: StageData, counter: str, by: str) -> float | None:
 
 
 def _published(stage: StageData, quantity: str) -> float | None:
-    """Average what the server published while it drafted."""
+    """Average the server's values while it drafted."""
     _, values = stage.run.telemetry.series(quantity, stage.window.start, stage.window.end)
     drafting = values[values > 0]
     return float(drafting.mean()) if len(drafting) else None

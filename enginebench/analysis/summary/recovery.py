@@ -1,8 +1,8 @@
-"""A burst, an outage or a replaced server: what its users felt, and when it was over.
+"""A burst, an outage or a replaced server: its effect on users, and when it was over.
 
-Latency is back at its usual level when of the next 20 requests no more than 3 exceed the 95th percentile of the
-requests before the disruption: by chance alone that fails in 1.6 % of cases.
-The SLO is met again when it is met by the next 20 requests, and by all that follow.
+Latency is back at its usual level when at most 3 of the next 20 requests exceed the 95th percentile of the requests
+before the disruption; by chance alone that fails in 1.6 % of cases.
+The SLO is met again when the next 20 requests, and all later ones, meet it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Seconds since the load began. `command` is what was done to the server; empty for a burst, whose `load` is in
-    the unit of the stage.
+    """Seconds since the load began. `command` disturbed the server; it is empty for a burst, whose `load` is in the
+    unit of the stage.
 
     `usual` is the 95th percentile of TTFT before it, `peak` the longest TTFT since. `recovered` counts seconds from its
     end until TTFT was at its usual level again, `slo_recovered` until the SLO was met again; `None` if neither
@@ -85,7 +85,7 @@ class _Cause:
 
 
 def disruptions_of(run: RunData, objectives: Sequence[Objective]) -> tuple[Disruption, ...]:
-    """Return the disruptions with enough requests before them to know what is usual."""
+    """Return the disruptions with enough requests before them to know the usual level."""
     disruptions: list[Disruption] = []
     for window in windows_of(run):
         events = [event for event in run.meta.events if window.start < event.t < window.end]

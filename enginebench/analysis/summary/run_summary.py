@@ -72,7 +72,7 @@ class RunSummary(RunFacts):
 
     @property
     def client_error(self) -> float | None:
-        """Seconds: the largest of the stages; `None` where one of them has none."""
+        """Return the largest of the stages in seconds; `None` if a stage has none."""
         errors = [stage.value(CLIENT_ERROR) for stage in self.stages]
         observed = [error for error in errors if error is not None]
         return max(observed) if observed and len(observed) == len(errors) else None
@@ -152,7 +152,7 @@ def _edges(run: RunData) -> tuple[Instants, float]:
 
 
 def summary_document(summary: RunSummary) -> dict[str, Any]:
-    """Return the contents of `summary.json`: durations in seconds, rates per second, null for what was not observed.
+    """Return the contents of `summary.json`: durations in seconds, rates per second, null if not observed.
 
     A percentile that falls among failed requests has no value and is `missing` as "failed".
     """
@@ -162,9 +162,9 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """Read the run as its `summary.json` has it, for folders without records, as a saved baseline is.
+    """Read a run from its `summary.json`, for folders without records such as a saved baseline.
 
-    Raises `NotARun` where there is none, or one of another version.
+    Raises `NotARun` if it is missing or from another version.
     """
     path = folder / SUMMARY
     try:

@@ -42,7 +42,7 @@ class Change:
 
 
 def changes(view: StageView) -> Iterator[Change]:
-    """Yield the changes of a stage that are neither chance nor small; its load was meant to be steady."""
+    """Yield the significant, large changes of a stage whose load was meant to be steady."""
     if view.varies:
         return
     for name, series in SERIES.items():

@@ -96,9 +96,9 @@ def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
 
 def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) -> tuple[float | None, ...]:
     """Average the known values, summed in their order: sums by threads differ in their last digits each time."""
-    known = values.is_not_null().to_numpy()
-    counts = np.bincount(part[known], minlength=parts)
-    sums = np.bincount(part[known], values.drop_nulls().to_numpy(), minlength=parts)
+    present = values.is_not_null().to_numpy()
+    counts = np.bincount(part[present], minlength=parts)
+    sums = np.bincount(part[present], values.drop_nulls().to_numpy(), minlength=parts)
     return tuple(float(total / count) if count else None for total, count in zip(sums, counts, strict=True))
 
 
@@ -111,8 +111,8 @@ def classes_of(
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     classes = []
-    judged = [name for name, own in objectives.items() if own]
-    for name in sorted({*scheduled["request_class"].drop_nulls().unique(), *judged}):
+    limited = [name for name, own in objectives.items() if own]
+    for name in sorted({*scheduled["request_class"].drop_nulls().unique(), *limited}):
         requests = scheduled.filter(pl.col("request_class") == name)
         own = objectives.get(name, ())
         failed = sum(is_failure(outcome) for outcome in requests["outcome"])

@@ -1,7 +1,7 @@
 """Capacity: the highest measured load at which an engine meets its objectives, and the lowest at which it does not.
 
-Nothing between two measured loads is interpolated. A capacity search has a certificate of its own, an anytime-valid
-test over all its probes, which replaces the bracket of the measured loads.
+Nothing is interpolated between two measured loads. A capacity search has its own certificate, an anytime-valid test
+over all its probes, which replaces the bracket of the measured loads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LoadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one replica sustains within all objectives of a tier, in `unit`.
+    """The load that one replica sustains within all objectives of a tier, in `unit`.
 
     `load` is the highest load that meets them with no lower one missed, `None` if the lowest measured load misses them;
     `beyond` the lowest load that misses them, `None` if no higher load was measured. Both are `None` without a
@@ -152,10 +152,10 @@ def _confirmed(load: float | None, beyond: float | None, confirmed: Set[float]) 
 
 
 def _certified(measured: Capacity, searches: Sequence[SearchRecord]) -> Capacity:
-    """The bracket that holds those of all searches. An end that some search did not certify is as measured, if the
-    certified end allows that.
+    """Return the bracket that contains those of all searches. An end that some search did not certify is as measured,
+    if the certified end allows that.
 
-    Probes were placed by what earlier ones had shown, so they are confirmed by the certificates alone.
+    Probes were placed by the results of earlier ones, so only the certificates confirm them.
     """
     met, missed = [search.met for search in searches], [search.missed for search in searches]
     certified_load = min((end for end in met if end is not None), default=None) if None not in met else None

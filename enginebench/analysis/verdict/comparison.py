@@ -1,7 +1,7 @@
 """Engine against engine at one load: ratios of a metric with intervals, and whether the difference is significant.
 
-The runs are the samples, because what differs from run to run is larger than what differs inside one. The order of the
-candidates is that of what was measured: capacity first, then output tokens/s at the common load.
+The runs are the samples, because differences between runs are larger than those inside a run. Candidates are ordered by
+measured capacity, then by output tokens/s at the common load.
 """
 
 from __future__ import annotations

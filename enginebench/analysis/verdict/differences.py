@@ -1,7 +1,7 @@
 """Differences between the engines of a comparison other than the engine: columns of the candidates table.
 
-A different workload (scenario, lengths, sampling) makes numbers incomparable, and nothing is compared then. A different
-number format, model, version, machine or load generator is named, and the comparison stands.
+With a different workload (scenario, lengths, sampling) nothing is compared. A different number format, model, version,
+machine or load generator is named, and the comparison is still made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Has anything become worse than a baseline? Every compared metric of every stage and engine is checked.
 
-A gate fails closed: what the baseline has and the runs lack (an engine, a stage, a repeat, a value, a test) is no pass.
+A gate fails closed: it does not pass if the runs lack an engine, a stage, a repeat, a value or a test of the baseline.
 Many metrics are checked at once, so p values are corrected over the whole gate (Holm 1979). Between identical versions
 at most 1 % of gates fail by chance; `make simulations` checks that.
 """

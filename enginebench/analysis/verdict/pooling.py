@@ -17,9 +17,9 @@ from enginebench.records.view import Estimate, Judgement, Missing
 
 
 def pooled(judgements: Sequence[Judgement]) -> Judgement:
-    """Return the share of all runs with its interval, and whether it lies on one side of what the objective asks.
+    """Return the share of all runs with its interval, and the side of the objective's share on which it lies.
 
-    Requests that were cut off are counted as misses and as hits: if that changes the answer, there is none.
+    Cut-off requests are counted first as misses, then as hits; if the two verdicts differ, there is none.
     """
     if len(judgements) == 1:
         return judgements[0]

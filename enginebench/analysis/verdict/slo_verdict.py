@@ -90,8 +90,8 @@ def _judgement(stage: StageView, objective: Objective) -> Judgement:
 
 
 def _status(stages: Sequence[StageView], objective: Objective) -> Status:
-    """Return whether the nearest-rank percentile of the pooled requests is within the limit, whatever became of those
-    that were cut off. A run with requests that could not be judged, because their tokens are unknown, leaves it open.
+    """Return whether the nearest-rank percentile of the pooled requests is within the limit, for any outcome of cut-off
+    requests. It is unknown if a run has requests that could not be judged, because their tokens are unknown.
     """
     judgements = [_judgement(stage, objective) for stage in stages if stage.requests]
     if not judgements or any(judgement.share.value is None and not judgement.unknown for judgement in judgements):

@@ -1,6 +1,6 @@
-"""Cells as text: the one place where a number of a document becomes characters.
+"""Cells as text: the only place where a document's numbers are formatted.
 
-Square brackets are 95 % intervals and nothing else. Whatever sign a cell uses, `phrases.LEGEND` explains.
+Square brackets are always 95 % intervals. `phrases.LEGEND` explains every sign that a cell uses.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def show(cell: Cell) -> Shown:
 
 
 def clean(text: str) -> str:
-    """Remove control characters, which a label may hold and a terminal would obey."""
+    """Remove control characters, which a label may contain and a terminal would execute."""
     return _control.sub("", " ".join(text.split()))
 
 
@@ -231,5 +231,5 @@ def _signed(estimate: Estimate, offset: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """Write two digits, as many as a change is known to: 0.281 → "28", 0.021 → "2.1"."""
+    """Write two digits, the precision of a change: 0.281 → "28", 0.021 → "2.1"."""
     return UNBOUNDED if math.isinf(share) else significant(100 * share, 2)

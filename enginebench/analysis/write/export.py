@@ -106,7 +106,7 @@ def plain(value: Any) -> Any:
 
 
 def _shortened(value: Any) -> Any:
-    """Replace what has a name or a text of its own by that, and a verdict by the fields that a reader needs."""
+    """Replace objects with a name or a text by it, and a verdict by the fields that a reader needs."""
     match value:
         case Capacity():
             verdicts = [{"stage": v.stage, "load": v.load} | plain(v.slo) for v in value.verdicts]
@@ -125,7 +125,7 @@ def _shortened(value: Any) -> Any:
 
 
 def csv(frame: pl.DataFrame) -> str:
-    """Put a quote before what a spreadsheet would take for a formula."""
+    """Put an apostrophe before text that a spreadsheet would read as a formula."""
     text = pl.col(pl.String)
     return frame.with_columns(
         pl.when(text.str.contains(FORMULA)).then(pl.lit("'") + text).otherwise(text).name.keep()

@@ -22,8 +22,8 @@ TABLED = ("load", "pareto")  # charts whose numbers stand in a table of their ow
 
 
 def page(document: Document) -> str:
-    engines, others = _names(document)
-    slots = slots_of([*engines, *others])
+    engines, other_series = _names(document)
+    slots = slots_of([*engines, *other_series])
     return (
         _environment()
         .get_template("page.html.j2")
@@ -49,14 +49,14 @@ def kind(block: Block) -> str:
 def _names(document: Document) -> tuple[list[str], list[str]]:
     """Return the engines in the order of the candidates, and the other series of charts, which have colours too."""
     engines: list[str] = []
-    others: list[str] = []
+    other_series: list[str] = []
     for block in document.blocks:
         if isinstance(block, Table) and block.engines is not None:
             engines += [cell.text for row in block.rows if isinstance(cell := row[block.engines], Word)]
         elif isinstance(block, Figure):
-            names = others if block.kind == "time" else engines
+            names = other_series if block.kind == "time" else engines
             names += [series.name for series in block.series]
-    return engines, others
+    return engines, other_series
 
 
 def _slot(table: Table, row: tuple[Cell, ...], slots: dict[str, int]) -> int | None:

@@ -1,4 +1,4 @@
-"""The fixed words of a document: what was tested, the SLO, the legend, what to do next, and the warnings."""
+"""The fixed texts of a document: the tested system, the SLO, the legend, the next step, and the warnings."""
 
 from __future__ import annotations
 
@@ -224,9 +224,9 @@ def _engines(tested: Tested) -> str:
 
 def _lengths(tested: Tested) -> str:
     lengths = ((tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
-    known = [tokens for tokens, _ in lengths if tokens is not None]
+    lengths_in_tokens = [tokens for tokens, _ in lengths if tokens is not None]
     text = ", ".join(f"{tokens:,.0f}-token {noun}" for tokens, noun in lengths if tokens is not None)
-    return text if all(tokens.is_integer() for tokens in known) else f"{text} on average"
+    return text if all(tokens.is_integer() for tokens in lengths_in_tokens) else f"{text} on average"
 
 
 def _load(tested: Tested) -> str:

@@ -18,7 +18,7 @@ def width_of(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`low` is at the pixel `start` and `high` at `end`; what lies beyond them is drawn at the edge."""
+    """`low` is at the pixel `start` and `high` at `end`; values beyond them are drawn at the edge."""
 
     low: float
     high: float

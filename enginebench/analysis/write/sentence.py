@@ -329,9 +329,9 @@ def _gate(answer: GateAnswer) -> str:
     else:
         size, _, direction = change.rpartition(" ")
         text = f"FAILED: {name} is {' '.join(filter(None, (size, interval, direction)))} than the baseline"
-    failed, others = len(answer.regressions), made - len(answer.regressions)
+    failed, passed = len(answer.regressions), made - len(answer.regressions)
     more = f"; {failed - 1} more comparison{'s' if failed > 2 else ''} failed" if failed > 1 else ""
-    return f"{text} (limit {limit}){more}. {counted(others, 'other comparison')} passed."
+    return f"{text} (limit {limit}){more}. {counted(passed, 'other comparison')} passed."
 
 
 def _bench(answer: BenchAnswer) -> str:

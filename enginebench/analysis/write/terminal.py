@@ -1,6 +1,6 @@
 """A document in a terminal: the first screen, then the sections that are not folded.
 
-Intervals stand next to their number if the width allows it, else below it; what is still too wide goes without the
+Intervals are next to their number if the width allows it, else below it. A table that is still too wide drops the
 columns of the largest rank, and says so. A pipe is as wide as `console.PIPE_WIDTH`.
 """
 

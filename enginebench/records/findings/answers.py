@@ -76,7 +76,7 @@ def token_counts(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def _server_counts_otherwise(view: StageView) -> bool:
-    """A server may count a request's tokens when it ends: what is in flight at the edges can be on either side."""
+    """A server may count a request's tokens when it ends, so tokens in flight at the edges may fall on either side."""
     server, client = view.counts.get("server_tokens"), view.counts.get("client_tokens")
     if server is None or client is None:
         return False

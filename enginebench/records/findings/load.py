@@ -55,7 +55,7 @@ def unsteady(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def _backlog(view: StageView) -> Iterator[Evidence]:
-    """An open loop does not wait for the server: what it does not answer piles up."""
+    """An open loop does not wait for the server, so unanswered requests pile up."""
     offered, achieved = view.value("offered_rate"), view.value("achieved_rate")
     concurrency = view.value("concurrency")
     if not view.is_open or view.varies or offered is None or achieved is None or concurrency is None:

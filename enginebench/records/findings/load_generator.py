@@ -110,7 +110,7 @@ def arrivals_missing(count: int | None) -> str:
 
 
 def _median_ttft(view: StageView) -> float | None:
-    """Return the median of the answered requests, whatever the share of failures."""
+    """Return the median of the answered requests, for any share of failures."""
     ttft = view.metrics.get("ttft")
     return ttft.answered["p50"] if ttft is not None and ttft.answered else view.value("ttft", "p50")
 

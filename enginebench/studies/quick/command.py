@@ -1,4 +1,4 @@
-"""The command `quick`: one minute with a server, and what it has shown."""
+"""The command `quick`: test a server for one minute, and report."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def quick(
         list[str] | None,
         typer.Option(metavar="SLO", help=f"Objective: {GRAMMAR}; repeatable. Default: ttft_p95=1s,tpot_p95=100ms."),
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="S", parser=duration(20), help="How long it takes, about.")] = 60.0,
+    seconds: Annotated[float, typer.Option(metavar="S", parser=duration(20), help="Approximate duration.")] = 60.0,
     peak: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas N users need.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
     runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the run.")] = RUNS,
 ) -> None:
-    """How many users does a server hold? One minute, then the answer.
+    """How many users can a server handle? One minute, then the answer.
 
-    Users double until an objective is missed; the rest of the minute is spent on the two loads around that. Without a
-    URL the first server is taken that listens on this machine at a usual port of vLLM, SGLang, llama.cpp, TGI, Ollama
-    or LM Studio. Where there is none, the scripted engine is served, which only waits. Ctrl-C gives the answer so far.
+    Users double until an objective is missed; the rest of the minute is spent on the two loads around the crossing.
+    Without a URL, the first server on this machine that listens at a usual port of vLLM, SGLang, llama.cpp, TGI, Ollama
+    or LM Studio is tested, else a scripted engine, which only waits. Ctrl-C gives the answer so far.
 
     Exit code: 0 the run was measured, 2 a usage error, a run that failed or was stopped.
 
@@ -58,7 +58,7 @@ def quick(
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
 
     if find_spec("polars") is None:  # `make bundle` leaves it out
-        raise UserMistake("`quick` ends with a report, for which the packages are not here: use `enginebench run`.")
+        raise UserMistake("`quick` ends with a report, whose packages are not installed: use `enginebench run`.")
     began = time.monotonic()
     terminal = Terminal()
     folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-quick-{secrets.token_hex(2)}"
@@ -72,18 +72,18 @@ def quick(
                 if not (folder / "meta.json").exists():
                     raise
                 complete = False
-                terminal.say("stopped: this is what there is so far")
+                terminal.say("stopped: this is the result so far")
             _tell(folder, contender, peak)
     except KeyboardInterrupt:
         begun = (folder / "meta.json").exists()
-        terminal.say(f"stopped; see {folder}" if begun else "stopped before there was anything to tell")
+        terminal.say(f"stopped; see {folder}" if begun else "stopped before the first result")
         raise typer.Exit(2) from None
     if not complete:
         raise typer.Exit(2)
 
 
 def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
-    """Choose what is tested, and say so in a sentence."""
+    """Choose the server to test, and name it in a sentence."""
     from enginebench.studies.quick.discovery import PORTS, find_server
 
     if url is not None:

@@ -39,7 +39,7 @@ class Sampling:
 
     ignore_eos: Literal["auto", "yes", "no"] = api_setting(
         "auto",
-        "Make answers run to full length; auto: where the server supports it (ours, vLLM, SGLang, TensorRT-LLM, "
+        "Make answers run to full length; auto: if the server supports it (ours, vLLM, SGLang, TensorRT-LLM, "
         "llama.cpp).",
     )
     extra_body: str = api_setting(

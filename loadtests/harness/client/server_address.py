@@ -95,7 +95,7 @@ class Address:
         return self.full or self.target(path)
 
     def check(self, endpoint: Endpoint) -> None:
-        """Raises `UserMistake` for the full address of an endpoint that is not the tested one."""
+        """Raise `UserMistake` for the full address of an endpoint that is not the tested one."""
         if self.endpoint not in {None, endpoint}:
             raise UserMistake(
                 f"{self.origin}{self.full} is an address of --endpoint {self.endpoint}, and {endpoint} is tested: give "

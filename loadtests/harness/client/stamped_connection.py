@@ -201,7 +201,7 @@ def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float
 
 
 def _check_descriptors(where: str) -> None:
-    """Raises `OSError` if this process has no free descriptor, which can be the reason why a name is not found."""
+    """Raise `OSError` if this process has no free descriptor, which can be the reason why a name is not found."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:

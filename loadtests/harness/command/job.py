@@ -38,7 +38,7 @@ class Job:
 
     @staticmethod
     def of(scenario: Path, texts: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:
-        """Raises `UserMistake` for a value that this scenario does not take, and for a setting without effect."""
+        """Raise `UserMistake` for a value that this scenario does not take, and for a setting without effect."""
         for_scenario = declared_in(Scenario, texts)
         read(Scenario(), from_environment(Scenario) | for_scenario)
         settings = read(RunSettings(), from_environment(RunSettings) | declared_in(RunSettings, texts))

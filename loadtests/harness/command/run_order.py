@@ -61,7 +61,7 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
 
 
 def check_kept(tested: Sequence[Contender], repeats: int) -> None:
-    """Raises `UserMistake` if there is nothing to keep loaded."""
+    """Raise `UserMistake` if there is nothing to keep loaded."""
     if not any(contender.engine for contender in tested):
         raise UserMistake("--keep-loaded is for engines that --engine serves, not for a running server.")
     if repeats == 1:

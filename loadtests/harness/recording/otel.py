@@ -19,7 +19,7 @@ INSTALL = "pip install 'enginebench[otel]', or uv tool install 'enginebench[otel
 
 
 def check_installed() -> None:
-    """Raises `UserMistake` without OpenTelemetry's SDK."""
+    """Raise `UserMistake` without OpenTelemetry's SDK."""
     for module in NEEDED:
         try:
             installed = find_spec(module) is not None

@@ -33,7 +33,7 @@ class Duration:
 
 
 def duration_of(scenario: Scenario) -> Duration:
-    """Raises `UserMistake` if nothing would be measured."""
+    """Raise `UserMistake` if nothing would be measured."""
     recorded, plan, search = scenario.recorded(), scenario.plan(), scenario.search_plan()
     rows = ""
     if recorded is not None and recorded.left_out:

@@ -101,7 +101,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
 
 
 def _check_search(scenario: Scenario) -> None:
-    """Raises `UserMistake` for a search that needs token counts if the server's answers have none."""
+    """Raise `UserMistake` for a search that needs token counts if the server's answers have none."""
     search = scenario.search_plan()
     for objective in search.objectives if search is not None else ():
         if objective.judged is not None and objective.judged.needs is not None:

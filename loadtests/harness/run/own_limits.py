@@ -19,7 +19,7 @@ PREFERRED_NICENESS = -10
 
 
 def check_users_fit(plan: Sequence[StagePlan], processes: int) -> None:
-    """Raises `UserMistake` if this process could not open a connection for each of its users."""
+    """Raise `UserMistake` if this process could not open a connection for each of its users."""
     limit = raise_descriptor_limit()
     users = max((stage.load.count for stage in plan if isinstance(stage.load, Users)), default=0)
     needed = ceil(users / processes) + SPARE

@@ -205,7 +205,7 @@ class Target:
         return reply, answer, content
 
     def _refuse_redirect(self, place: str, reply: Reply) -> None:
-        """Raises `UnreachableServer` for a redirect: a measured request is never sent twice."""
+        """Raise `UnreachableServer` for a redirect: a measured request is never sent twice."""
         if reply.location is not None:
             where = self._redacted(reply.location)
             raise UnreachableServer(f"{place} redirects to {where}: give the final address.")

@@ -26,11 +26,11 @@ UNDECIDED: Nanoseconds = 2**62  # start of an open stage that waits for the proc
 class StageProgress:
     """The progress of the current stage in one process or in all.
 
-    `known` is the last boundary that the process has heard of; the report is not valid for later ones.
+    `boundary` is the last boundary that the process has heard of; the report is not valid for later ones.
     """
 
     stage: int
-    known: Nanoseconds  # 0 at the stage's start, then `steady_start`, then `steady_end`
+    boundary: Nanoseconds  # 0 at the stage's start, then `steady_start`, then `steady_end`
     users: int = 0  # that have started
     served: int = 0  # users that have had an answer in this stage
     answered: int = 0  # requests that ended in this stage
@@ -45,7 +45,7 @@ def together(reports: Sequence[StageProgress]) -> StageProgress:
     """Add up the reports of several processes."""
     return StageProgress(
         stage=min((report.stage for report in reports), default=-1),
-        known=min((report.known for report in reports), default=0),
+        boundary=min((report.boundary for report in reports), default=0),
         users=sum(report.users for report in reports),
         served=sum(report.served for report in reports),
         answered=sum(report.answered for report in reports),
@@ -175,13 +175,13 @@ def _end_window(stage: Stage, start: Nanoseconds, now: Nanoseconds, progress: St
         return replace(stage, steady_end=end) if now >= end else stage
     of_a_trace = isinstance(stage.load, Rate) and stage.load.arrivals == TRACE
     complete = progress.played if of_a_trace else progress.scheduled >= plan.amount
-    if progress.known == start and complete:
+    if progress.boundary == start and complete:
         return replace(stage, steady_end=max(start, progress.last_scheduled + 1))
     return stage
 
 
 def _end_hold(stage: Stage, steady_end: Nanoseconds, now: Nanoseconds, progress: StageProgress) -> Stage:
-    if progress.known == steady_end and progress.outstanding == 0:
+    if progress.boundary == steady_end and progress.outstanding == 0:
         return replace(stage, end=now)
     if now >= steady_end + stage.plan.bound * SECOND:
         return replace(stage, end=now, unanswered=progress.outstanding)

@@ -112,7 +112,7 @@ def _in_seconds(plan: StagePlan, seed: int, index: int) -> StagePlan:
 
 
 def check_arrivals(stages: Sequence[StagePlan], seed: int) -> None:
-    """Raises `UserMistake` if no request is due in any window."""
+    """Raise `UserMistake` if no request is due in any window."""
     if not any(_has_arrivals(plan, seed, index) for index, plan in enumerate(stages)):
         label, seconds = stages[0].label, stages[0].window.amount
         raise UserMistake(

@@ -102,7 +102,7 @@ class StageTracker:
         start, end = stage.steady_start, stage.steady_end
         return StageProgress(
             stage=stage.index,
-            known=end or start or 0,
+            boundary=end or start or 0,
             users=len(self._users),
             served=len(self._served),
             answered=self._answered,

@@ -14,7 +14,7 @@ from loadtests.harness.workload.random_number import PAUSE_GRAMMAR, Pause, parse
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """Seconds."""
+    """Times are in seconds."""
 
     stages: tuple[LoadStep, ...] = most_used(
         parse_users("1,10-100:10"),
@@ -89,8 +89,8 @@ class LoadSettings:
     )
     retries: int = load_setting(
         0,
-        "Retries after a refusal, a server error or a lost connection: when Retry-After says, else after half a "
-        "second, doubled each time, with jitter.",
+        "Retries after a refusal, a server error or a lost connection, after the time in Retry-After or else after "
+        "half a second, doubled each time, with jitter.",
         metavar="N",
         least=0,
     )

@@ -19,7 +19,7 @@ lengths_setting = partial(most_used, metavar="N", read=parse_several, write=writ
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
-    """Raises `UserMistake`."""
+    """Raise `UserMistake`."""
     try:
         numbers = tuple(whole_numbers(text))
     except ValueError:
@@ -90,11 +90,11 @@ class RequestSettings(Sampling):
     endpoint: Endpoint = api_setting(
         "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse."
     )
-    no_stream: bool = api_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
+    no_stream: bool = api_setting(False, "Request whole answers instead of streams, without TTFT.")
     seed: int = prompt_setting(
         0,
-        "Seed of lengths and arrivals. Any but 0 fixes the prompts, too: every run with it sends the same ones, which "
-        "a prefix cache may hold.",
+        "Seed of lengths and arrivals. Any value but 0 also fixes the prompts: every run with that seed sends the same "
+        "ones, which a prefix cache may hold.",
         metavar="N",
     )
     keep_answers: bool = api_setting(

@@ -18,7 +18,7 @@ EXPORTER_PORTS = 4  # the default one and the next ones, as in docker/prometheus
 
 
 def read_run_id(text: str) -> str:
-    """Raises `UserMistake`."""
+    """Raise `UserMistake`."""
     if not is_file_name(text):
         raise UserMistake(f"--run-id is the name of a folder in --runs, not `{text}`: leave out what makes it a path.")
     return text
@@ -46,15 +46,15 @@ class RunSettings:
     )
     tokenizer: Path | None = prompt_setting(
         None,
-        "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
+        "The model's tokenizer.json, or a folder with one, for prompts of exact lengths if the server has no "
         "/tokenize.",
         metavar="PATH",
         on_page=False,
     )
     exporter: Address | None = run_setting(
         ("127.0.0.1", 9646),
-        "Address on which the load test serves its own metrics to Prometheus; none: no exporter. Where the "
-        "default is taken, one of the next three ports.",
+        "Address on which the load test serves its own metrics to Prometheus; none: no exporter. If the default is "
+        "taken, one of the next three ports.",
         metavar="HOST:PORT",
         read=read_address,
         write=write_address,
@@ -84,7 +84,7 @@ class RunSettings:
     def access(
         self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ, with_keys: bool = True
     ) -> Access:
-        """Raises `UserMistake` if credentials are missing."""
+        """Raise `UserMistake` if credentials are missing."""
         if not with_keys:
             return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
         return access_to(url, endpoint, self.header, self.insecure, environment)

@@ -34,11 +34,11 @@ class SearchSettings:
     by: Literal["stages", "growth", "rate", "users", "agents"] = search_setting(
         "stages",
         "What to search for: the highest rate, or number of users or agents, that meets --slo. growth: users double "
-        "until --slo is missed, then the two loads around that are measured. stages: no search.",
+        "until --slo is missed, then the two loads around the crossing are measured. stages: no search.",
     )
     slo: tuple[Objective, ...] = most_used(
         (),
-        f"Objective that each load is judged by: {OBJECTIVES}; may be repeated, or several with commas between.",
+        f"Objective for each load: {OBJECTIVES}; may be repeated, or several separated by commas.",
         metavar="SLO",
         read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,

@@ -184,7 +184,7 @@ class LocustProcess:
         )
 
     def _export(self, run: Run) -> None:
-        """Raises `UserMistake` if the chosen address cannot be listened on."""
+        """Raise `UserMistake` if the chosen address cannot be listened on."""
         if self._exporter is not None:
             self._exporter.close()
         self._exporter = None

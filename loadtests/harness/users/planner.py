@@ -141,7 +141,7 @@ class Planner:
         if changes is not None:
             prober.take("", changes)
         stage = self.stage
-        answered = stage.steady_end is not None and progress.known == stage.steady_end and progress.outstanding == 0
+        answered = stage.steady_end is not None and progress.boundary == stage.steady_end and progress.outstanding == 0
         if prober.look(now, stage, last=answered) is None and not prober.stopped:
             return
         following = prober.next_stage()

@@ -22,7 +22,7 @@ class Lengths(RandomNumber):
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Raises `UserMistake` that shows the grammar."""
+    """Raise `UserMistake` that shows the grammar."""
     try:
         lengths = Lengths.parse(text)
         decimal = lengths.kind in {"fixed", "uniform"} and not (lengths.a.is_integer() and lengths.b.is_integer())

@@ -52,7 +52,7 @@ def measured(count: Count, encode: Encode, kind: Kind, text: Sequence[str] = ())
 
 
 def _text_units(encode: Encode, text: Sequence[str]) -> tuple[Unit, ...]:
-    """Raises `UserMistake`."""
+    """Raise `UserMistake`."""
     pieces = tuple(dict.fromkeys(text))
     mark = next((mark for mark in MARKS if not any(mark in piece for piece in pieces)), None)
     if mark is None:

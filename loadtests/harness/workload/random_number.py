@@ -36,7 +36,7 @@ class RandomNumber:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises `ValueError` if the text is no distribution."""
+        """Raise `ValueError` if the text is no distribution."""
         compact = text.replace(" ", "")
         for kind, form in FORMS.items():
             if match := form.fullmatch(compact):
@@ -91,7 +91,7 @@ PAUSE_GRAMMAR = "2s, uniform:500ms-3s, exponential:2s (mean) or lognormal:2s,0.5
 
 
 def parse_pause(text: str) -> Pause:
-    """Raises `UserMistake` that shows the grammar."""
+    """Raise `UserMistake` that shows the grammar."""
     try:
         pause = Pause.parse(in_seconds(text))
         if pause.kind in {"exponential", "lognormal"} and pause.a <= 0:

@@ -77,7 +77,7 @@ def _decoded(text: str, strict: bool) -> Any:
 
 
 def _located(path: Path, text: str, number: int, strict: bool) -> Any:
-    """Raises `UserMistake` with the line: `text` begins in line `number`."""
+    """Raise `UserMistake` with the line: `text` begins in line `number`."""
     try:
         return _decoded(text, strict)
     except json.JSONDecodeError as error:
@@ -89,7 +89,7 @@ def _located(path: Path, text: str, number: int, strict: bool) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises `ValueError` if a name occurs twice, because one of its values would be lost."""
+    """Raise `ValueError` if a name occurs twice, because one of its values would be lost."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]

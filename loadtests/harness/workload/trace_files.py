@@ -46,7 +46,7 @@ UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
 
 @cache
 def read_trace(path: str) -> Trace:
-    """Raises `UserMistake` if the file is missing or has no known format."""
+    """Raise `UserMistake` if the file is missing or has no known format."""
     try:
         form, first, numbered = _begun(Path(path))
         arrivals = list(_run(Path(path)) if form == "run" else _arrivals(path, form, first, numbered))
@@ -78,7 +78,7 @@ def _begun(path: Path) -> tuple[str, Any, Rows]:
 
 
 def _arrivals(path: str, form: str, first: Any, numbered: Rows) -> Arrivals:
-    """Raises `OSError` and `UserMistake`."""
+    """Raise `OSError` and `UserMistake`."""
     read = BY_ROW[form] if form in BY_ROW else FORMATS[form].fitting(first).read
     for place, row in numbered:
         try:

@@ -14,7 +14,7 @@ from loadtests.harness.schedule.control import LEAD, StageControl, StageProgress
 S = SECOND
 TIMED = StagePlan(Users(4), Extent(2.0), Extent(8.0), bound=20.0)
 COUNTED = StagePlan(Users(4), Extent(10, "requests"), Extent(100, "requests"), bound=20.0)
-ALL_SERVED = StageProgress(stage=0, known=0, users=4, served=4, answered=10)
+ALL_SERVED = StageProgress(stage=0, boundary=0, users=4, served=4, answered=10)
 
 
 def begun(*plan: StagePlan) -> StageControl:
@@ -33,7 +33,7 @@ def in_window(plan: StagePlan = TIMED, at: int = 2 * S) -> StageControl:
 
 def in_hold(plan: StagePlan = TIMED) -> StageControl:
     control = in_window(plan)
-    assert control.update(10 * S, replace(ALL_SERVED, known=2 * S))
+    assert control.update(10 * S, replace(ALL_SERVED, boundary=2 * S))
     assert control.stages[0].steady_end == 10 * S
     return control
 
@@ -42,9 +42,9 @@ def test_a_stage_in_time_goes_through_warm_up_window_and_hold() -> None:
     control = begun(TIMED)
     assert not control.update(2 * S - 1, ALL_SERVED)
     assert control.update(2 * S, ALL_SERVED)
-    assert not control.update(10 * S - 1, replace(ALL_SERVED, known=2 * S))
-    assert control.update(10 * S, replace(ALL_SERVED, known=2 * S, outstanding=3))
-    held = replace(ALL_SERVED, known=10 * S, outstanding=3)
+    assert not control.update(10 * S - 1, replace(ALL_SERVED, boundary=2 * S))
+    assert control.update(10 * S, replace(ALL_SERVED, boundary=2 * S, outstanding=3))
+    held = replace(ALL_SERVED, boundary=10 * S, outstanding=3)
     assert not control.update(11 * S, held)
     assert control.update(12 * S, replace(held, outstanding=0))
     assert control.stages == [Stage(0, TIMED, 0, 2 * S, 10 * S, 12 * S)]
@@ -54,7 +54,7 @@ def test_a_stage_in_time_goes_through_warm_up_window_and_hold() -> None:
 
 def test_a_window_in_time_has_its_planned_length_however_late_the_control_looks() -> None:
     control = in_window(at=3 * S)
-    control.update(15 * S, replace(ALL_SERVED, known=3 * S))
+    control.update(15 * S, replace(ALL_SERVED, boundary=3 * S))
     assert control.stages[0].steady_end == 11 * S
 
 
@@ -91,22 +91,22 @@ OPEN = StagePlan(Rate(8.0), Extent(2.0), Extent(8.0), bound=20.0)
 def test_an_open_stage_begins_at_an_instant_known_ahead_once_all_processes_are_ready() -> None:
     control = begun(OPEN, OPEN)
     assert (control.begun, control.next_boundary()) == ((), None)
-    assert not control.update(9 * S, StageProgress(stage=0, known=0))
-    assert control.update(10 * S, StageProgress(stage=0, known=0, ready=True))
+    assert not control.update(9 * S, StageProgress(stage=0, boundary=0))
+    assert control.update(10 * S, StageProgress(stage=0, boundary=0, ready=True))
     start = 10 * S + LEAD
     assert control.begun == (Stage(0, OPEN, start),)
-    assert not control.update(start + 2 * S - 1, StageProgress(stage=0, known=0, ready=True))
+    assert not control.update(start + 2 * S - 1, StageProgress(stage=0, boundary=0, ready=True))
     late = start + 2 * S + 7_000_000  # the control looks a little later
-    assert control.update(late, StageProgress(stage=0, known=0, ready=True))
+    assert control.update(late, StageProgress(stage=0, boundary=0, ready=True))
     assert control.stages[0].steady_start == start + 2 * S, "without users to be served, and to the nanosecond"
-    assert control.update(start + 11 * S, StageProgress(stage=0, known=start + 2 * S, ready=True))
+    assert control.update(start + 11 * S, StageProgress(stage=0, boundary=start + 2 * S, ready=True))
     assert control.stages[0].steady_end == start + 10 * S
-    assert control.update(start + 12 * S, StageProgress(stage=0, known=start + 10 * S, ready=True))
+    assert control.update(start + 12 * S, StageProgress(stage=0, boundary=start + 10 * S, ready=True))
     assert control.stages[0].end == control.stages[1].start == start + 12 * S + LEAD, "arrivals go on until the next"
 
 
 def test_processes_are_ready_when_each_of_them_is() -> None:
-    one, other = StageProgress(stage=0, known=0, ready=True), StageProgress(stage=0, known=0)
+    one, other = StageProgress(stage=0, boundary=0, ready=True), StageProgress(stage=0, boundary=0)
     assert together([one, one]).ready
     assert not together([one, other]).ready
     assert not together([]).ready
@@ -122,7 +122,7 @@ def test_processes_are_ready_when_each_of_them_is() -> None:
 def test_an_open_run_can_be_stopped_before_it_has_begun(at: int | None, ends: list[int]) -> None:
     control = begun(OPEN)
     if at is not None:
-        control.update(at, StageProgress(stage=0, known=0, ready=True))
+        control.update(at, StageProgress(stage=0, boundary=0, ready=True))
     control.stop(1 * S + 1)
     assert control.over
     assert [stage.end for stage in control.begun] == ends
@@ -130,9 +130,9 @@ def test_an_open_run_can_be_stopped_before_it_has_begun(at: int | None, ends: li
 
 def test_a_stage_that_was_announced_and_never_began_leaves_no_trace() -> None:
     control = begun(OPEN, OPEN)
-    control.update(0, StageProgress(stage=0, known=0, ready=True))
+    control.update(0, StageProgress(stage=0, boundary=0, ready=True))
     for now, known in ((LEAD + 2 * S, 0), (LEAD + 10 * S, LEAD + 2 * S), (LEAD + 11 * S, LEAD + 10 * S)):
-        control.update(now, StageProgress(stage=0, known=known, ready=True))
+        control.update(now, StageProgress(stage=0, boundary=known, ready=True))
     assert len(control.stages) == 2
     control.stop(LEAD + 11 * S + 5)
     assert [stage.end for stage in control.begun] == [LEAD + 11 * S + 5]
@@ -140,7 +140,7 @@ def test_a_stage_that_was_announced_and_never_began_leaves_no_trace() -> None:
 
 def test_the_hold_ends_at_its_bound_and_says_how_many_requests_were_unanswered() -> None:
     control = in_hold()
-    held = replace(ALL_SERVED, known=10 * S, outstanding=2)
+    held = replace(ALL_SERVED, boundary=10 * S, outstanding=2)
     assert not control.update(30 * S - 1, held)
     assert control.update(30 * S, held)
     assert (control.stages[0].end, control.stages[0].unanswered) == (30 * S, 2)
@@ -148,8 +148,8 @@ def test_the_hold_ends_at_its_bound_and_says_how_many_requests_were_unanswered()
 
 def test_a_report_from_before_a_boundary_says_nothing_about_what_comes_after_it() -> None:
     control = in_hold()
-    assert not control.update(11 * S, replace(ALL_SERVED, known=2 * S, outstanding=0)), "it still counts the window"
-    assert control.update(11 * S, replace(ALL_SERVED, known=10 * S, outstanding=0))
+    assert not control.update(11 * S, replace(ALL_SERVED, boundary=2 * S, outstanding=0)), "it still counts the window"
+    assert control.update(11 * S, replace(ALL_SERVED, boundary=10 * S, outstanding=0))
 
 
 def test_a_report_on_another_stage_is_ignored() -> None:
@@ -162,8 +162,8 @@ def test_a_window_in_requests_ends_right_after_the_last_of_them_was_scheduled() 
     control = begun(COUNTED)
     assert not control.update(1 * S, replace(ALL_SERVED, answered=9))
     assert control.update(2 * S, ALL_SERVED)
-    counted = replace(ALL_SERVED, known=2 * S, scheduled=100, last_scheduled=7 * S)
-    assert not control.update(7 * S, replace(counted, known=0)), "that report counts another interval"
+    counted = replace(ALL_SERVED, boundary=2 * S, scheduled=100, last_scheduled=7 * S)
+    assert not control.update(7 * S, replace(counted, boundary=0)), "that report counts another interval"
     assert not control.update(7 * S, replace(counted, scheduled=99))
     assert control.update(8 * S, counted)
     assert control.stages[0].steady_end == 7 * S + 1, "the hundredth is inside, whatever came after it is not"
@@ -172,10 +172,10 @@ def test_a_window_in_requests_ends_right_after_the_last_of_them_was_scheduled() 
 def test_a_stage_of_recorded_sessions_lasts_until_all_was_played_in_every_process() -> None:
     """Not until so many requests were scheduled: retries come on top, and a lost process sends none of its share."""
     control = begun(StagePlan(Rate(1.0, TRACE), Extent(0.0), Extent(6, "requests"), bound=20.0))
-    control.update(S, StageProgress(stage=0, known=0, ready=True))
+    control.update(S, StageProgress(stage=0, boundary=0, ready=True))
     start = S + LEAD
-    assert control.update(start, StageProgress(stage=0, known=0, ready=True))
-    on = StageProgress(stage=0, known=start, scheduled=9, last_scheduled=8 * S)
+    assert control.update(start, StageProgress(stage=0, boundary=0, ready=True))
+    on = StageProgress(stage=0, boundary=start, scheduled=9, last_scheduled=8 * S)
     assert not control.update(9 * S, on)
     assert not control.update(9 * S, together([replace(on, played=True), on]))
     assert control.update(9 * S, together([replace(on, played=True), replace(on, played=True, last_scheduled=7 * S)]))
@@ -185,7 +185,7 @@ def test_a_stage_of_recorded_sessions_lasts_until_all_was_played_in_every_proces
 def test_the_next_stage_begins_where_the_one_before_ended() -> None:
     control = in_hold()
     control.plan.append(COUNTED)
-    assert control.update(12 * S, replace(ALL_SERVED, known=10 * S))
+    assert control.update(12 * S, replace(ALL_SERVED, boundary=10 * S))
     assert control.current == Stage(1, COUNTED, 12 * S)
     assert not control.over
 
@@ -193,7 +193,7 @@ def test_the_next_stage_begins_where_the_one_before_ended() -> None:
 def test_a_stage_appended_while_the_last_one_is_on_follows_it_and_one_after_the_end_does_not() -> None:
     control = in_hold()
     control.plan.append(replace(TIMED, name="probe 2"))
-    control.update(12 * S, replace(ALL_SERVED, known=10 * S))
+    control.update(12 * S, replace(ALL_SERVED, boundary=10 * S))
     assert control.current is not None
     assert control.current.label == "probe 2"
     control.stop(13 * S)
@@ -223,7 +223,7 @@ def test_a_run_that_is_stopped_cuts_the_stage_that_is_on(
 def test_a_stopped_run_begins_no_further_stage_and_a_finished_stage_stays_as_it_was() -> None:
     control = in_hold()
     control.plan.append(TIMED)
-    control.update(12 * S, replace(ALL_SERVED, known=10 * S))
+    control.update(12 * S, replace(ALL_SERVED, boundary=10 * S))
     control.stop(13 * S)
     assert [stage.end for stage in control.stages] == [12 * S, 13 * S]
     assert not control.update(50 * S, replace(ALL_SERVED, stage=1))
@@ -251,15 +251,15 @@ def test_the_next_boundary(control: StageControl, at: int | None) -> None:
         pytest.param([], {"stage": -1}, id="no process yet"),
         pytest.param(
             [StageProgress(1, 5, 2, 2, 30, 20, 1, 900), StageProgress(1, 5, 3, 1, 10, 15, 2, 700)],
-            {"stage": 1, "known": 5, "users": 5, "served": 3, "answered": 40, "scheduled": 35, "outstanding": 3,
+            {"stage": 1, "boundary": 5, "users": 5, "served": 3, "answered": 40, "scheduled": 35, "outstanding": 3,
              "last_scheduled": 900},
             id="sums, and the latest request",
         ),
         pytest.param(
-            [StageProgress(1, 5, 2), StageProgress(0, 9, 3)], {"stage": 0, "known": 5, "users": 5},
+            [StageProgress(1, 5, 2), StageProgress(0, 9, 3)], {"stage": 0, "boundary": 5, "users": 5},
             id="as far as the one that lags behind has got",
         ),
     ],
 )  # fmt: skip
 def test_reports_of_several_processes_are_added_up(reports: list[StageProgress], expected: dict[str, Any]) -> None:
-    assert together(reports) == StageProgress(**{"stage": 0, "known": 0} | expected)
+    assert together(reports) == StageProgress(**{"stage": 0, "boundary": 0} | expected)

@@ -75,7 +75,7 @@ def test_outstanding_is_what_was_scheduled_in_the_window_and_has_no_answer() -> 
     tracker.enter(WINDOW)
     assert tracker.progress().outstanding == 0, "the window's end is not known yet"
     tracker.enter(HOLD)
-    assert (tracker.progress().known, tracker.progress().outstanding) == (200, 2)
+    assert (tracker.progress().boundary, tracker.progress().outstanding) == (200, 2)
     tracker.request_ended(request(1, user=1))
     assert tracker.progress().outstanding == 1
     tracker.request_ended(request(0, user=1))

@@ -160,7 +160,7 @@ def test_ctrl_c_gives_the_verdict_so_far_and_leaves_no_process_behind(server: Ru
     assert any(LOCUST[-1] in child.cmdline() for child in children)
     stdout, stderr = interrupted(process)
     assert process.returncode == 2
-    assert "stopped: this is what there is so far" in stderr
+    assert "stopped: this is the result so far" in stderr
     assert "Loads" in stdout
     assert "Report: " in stdout
     assert "Traceback" not in stderr

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from enginebench.analysis.plan.fleet import FEW_FUTURES, Fleet, Peak
+from enginebench.analysis.plan.fleet import FIRST_FUTURES, Fleet, Peak
 from enginebench.analysis.plan.model import EngineModel
 from enginebench.analysis.plan.requests import Lengths
 from enginebench.analysis.plan.step_cost import Fit, StepCost
@@ -37,7 +37,7 @@ def haproxy(program: Callable[[str], str]) -> str:
 def predicted(replicas: int) -> float:
     peak = Peak(Rate(RATE), LENGTHS, SECONDS)
     fleet = Fleet(MODEL, peak, parse_objectives(list(SLO)))
-    return fleet.attainment(replicas, FEW_FUTURES).share.median
+    return fleet.attainment(replicas, FIRST_FUTURES).share.median
 
 
 @pytest.mark.alone

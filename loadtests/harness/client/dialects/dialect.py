@@ -57,7 +57,7 @@ class ModelRequest:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Raises `UserMistake` for token ids."""
+        """Raise `UserMistake` for token ids."""
         messages = tuple(part for part in self.prompt if isinstance(part, Message))
         if len(messages) < len(self.prompt):
             raise UserMistake("only --endpoint completions accepts token ids as a prompt.")
