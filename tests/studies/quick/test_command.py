@@ -79,7 +79,8 @@ def test_users_grow_until_the_objective_is_missed_and_the_bracket_holds_the_cros
     assert found is not None, told.stdout
     held, missed = int(found[1]), int(found[2])
     assert PLACES <= held <= CROSSING <= missed <= 2 * PLACES
-    assert "The bottleneck is queueing in the server." in text
+    late = "the load generator's event loop was" in text or "requests were sent" in text  # then no bottleneck is named
+    assert late or "The bottleneck is queueing in the server." in text
 
 
 def test_the_answer_stands_before_the_numbers_and_the_next_command_and_the_page_after_them(told: Told) -> None:
