@@ -284,6 +284,15 @@ QUANTITIES: tuple[Quantity, ...] = (
         "lower",
         Shown(compared=VALUE, exported=True),
     ),
+    Quantity(
+        "correct",
+        "correct",
+        "share",
+        "correct ÷ graded answers",
+        "answers to questions with an exact answer",
+        "higher",
+        Shown(compared=VALUE),
+    ),
     Quantity("failure_rate", "failed", "req/s", "failed ÷ window", "failures per second"),
     Quantity("concurrency", "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),
     Quantity(
@@ -353,6 +362,7 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
 CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
 PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
 ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
+CORRECT = "correct"
 CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""

@@ -31,6 +31,7 @@ from enginebench.records.metrics import (
     CHUNK_RATE,
     CLIENT_ERROR,
     CONCURRENCY,
+    CORRECT,
     DISPERSION,
     ENERGY,
     FAILURE_RATE,
@@ -90,7 +91,7 @@ ANSWERED = sorted(  # columns of the requests that ended well, which are copied 
     {name for flag in COUNTED_ANSWERS.values() for name in flag.meta.root_names()}
     | columns_of(MEANS.values())
     | CURVES
-    | {TTFT, TTFT_SINCE_DUE, TPOT, "t_sched"}
+    | {TTFT, TTFT_SINCE_DUE, TPOT, "t_sched", "user", CORRECT}
 )
 
 
@@ -202,6 +203,11 @@ def _mean(formula: Formula) -> Callable[[StageData], Estimate | None]:
     return mean
 
 
+def _correct(stage: StageData) -> Estimate | None:
+    graded = stage.ok.drop_nulls(CORRECT)
+    return share_interval(graded[CORRECT].to_numpy(), users_of(graded)) if len(graded) else None
+
+
 def _tokens_per_chunk(stage: StageData) -> float | None:
     streamed = stage.ok.filter((pl.col("chunks") > 0) & pl.col(OUTPUT_TOKENS).is_not_null())
     chunks = int(streamed["chunks"].sum())
@@ -260,6 +266,7 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     GOODPUT: lambda stage: goodput(stage.scheduled, stage.objectives, (stage.window.start, stage.window.end)),
     ATTAINMENT: lambda stage: attainment(stage.scheduled, stage.objectives),
     FAILURE_SHARE: lambda stage: share_interval(stage.attempted["failed"].to_numpy(), users_of(stage.attempted)),
+    CORRECT: _correct,
     FAILURE_RATE: lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
     CONCURRENCY: _concurrency,
     LITTLES_LAW: _littles_law,
