@@ -148,6 +148,19 @@ class CalibrationAnswer:
     chunk_rate: float
 
 
+@dataclass(frozen=True, slots=True)
+class StartAnswer:
+    """The engine that starts fastest, until its first answer, and the next one. `phase` is the longest phase of its
+    start."""
+
+    best: str
+    seconds: Estimate
+    phase: str | None
+    phase_seconds: float | None
+    next: str | None = None
+    next_seconds: Estimate = UNPRICED
+
+
 class NoAnswer(Enum):
     """Why there is no answer."""
 
@@ -166,5 +179,6 @@ Answer = (
     | GateAnswer
     | BenchAnswer
     | CalibrationAnswer
+    | StartAnswer
     | NoAnswer
 )

@@ -31,6 +31,7 @@ from enginebench.records.metrics import (
     ICL,
     PERCENTILES,
     QUANTITY_BY_NAME,
+    STARTS,
     THROUGHPUT,
     Column,
     columns,
@@ -179,6 +180,9 @@ class Frame:
                 for column in shown:
                     estimate = engine.column(stage.label, column)
                     yield at | cells(column.name, column.statistic, column.unit, estimate)
+        for name in STARTS:
+            if (start := engine.start(name)).value is not None:
+                yield place | cells(name, "value", "s", start)
         for load in self.graded.get(engine.label, ()):
             for statistic in ("alone", "lost", "gained"):
                 counted = Estimate(getattr(load, statistic), n=load.pairs)

@@ -26,6 +26,7 @@ from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.sections.loads import bottleneck, loads
 from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
+from enginebench.analysis.sections.start import SCENARIO, answer_of_start, start, starts
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
@@ -39,6 +40,7 @@ SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     comparison,
     slo,
     answers,
+    start,
     disruptions.disruptions,
     lambda frame: Section("charts", "Charts", tuple(figures(frame))),
     setup,
@@ -57,6 +59,8 @@ def report_document(
     if disruption is not None:
         answer, step = disruptions.answer(*disruption), next_step_after_disruption(frame)
         table, figure = disruptions.periods(disruption[1]), disruptions.figure(frame, *disruption)
+    if frame.tested.scenario == SCENARIO and (phases := starts(frame)) is not None:
+        answer, table, figure, step = answer_of_start(frame), phases, None, None
     sections = [*(section(frame) for section in SECTIONS), warnings_section(warned)]
     return Document(
         title="",

@@ -27,6 +27,7 @@ from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
+    COLD_START,
     FAILURE_SHARE,
     PERCENTILES,
     QUANTITY_BY_NAME,
@@ -106,6 +107,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
+        (Column("a new replica helps after" if peak else "cold start", rank=4), lambda row: _cold_start(frame, row)),
     ]
     if not peak:
         return _table(frame, "Candidates", columns, rows)
@@ -182,6 +184,11 @@ def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable
 def _tokens(frame: Frame, row: _Row) -> Cell:
     engine = frame.engine(row.engine)
     return Number(engine.column(row.stage, TOKENS), TOKENS.unit) if engine.at(row.stage) else None
+
+
+def _cold_start(frame: Frame, row: _Row) -> Cell:
+    seconds = frame.engine(row.engine).start(COLD_START)
+    return None if seconds.value is None else Number(seconds, "s")
 
 
 def within(verdict: SloVerdict | None) -> Cell:

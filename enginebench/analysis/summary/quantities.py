@@ -30,6 +30,7 @@ from enginebench.records.metrics import (
     ATTAINMENT,
     CHUNK_RATE,
     CLIENT_ERROR,
+    COLD_START,
     CONCURRENCY,
     CORRECT,
     DISPERSION,
@@ -55,7 +56,9 @@ from enginebench.records.metrics import (
     USERS_RUNNING,
 )
 from enginebench.records.rules import UNJUDGED
+from enginebench.records.run import LISTENING, READY, START_PHASES, STARTED
 from enginebench.records.slo import RunObjectives
+from enginebench.records.stage import SECOND
 from enginebench.records.view import Distribution, Estimate, Missing
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
@@ -258,6 +261,28 @@ def _client_error(stage: StageData) -> float | None:
     return stage.run.meta.client_error_at(rate, delay.mean if delay else 0.0)
 
 
+def _start(stage: StageData) -> dict[str, float]:
+    """Return the seconds of each phase of the server's start, and their sum as it was observed from outside, in the
+    first stage of a run whose server was started for it."""
+    at = {event.what: event.t for event in stage.run.meta.events}
+    if stage.window.key.index or not {STARTED, READY} <= at.keys():
+        return {}
+    phases = dict(stage.run.meta.startup)
+    if not phases and LISTENING in at:
+        phases["process"], phases["load"] = at[LISTENING] - at[STARTED], at[READY] - at[LISTENING]
+        phases = {phase: nanoseconds / SECOND for phase, nanoseconds in phases.items()}
+    first = stage.run.requests.sort("t_send").head(1)
+    if stage.users == 1 and first["outcome"].to_list() == ["ok"]:
+        came = first["t_first"].fill_null(first["t_last"]) - first["t_send"]
+        phases["answer"] = int(came[0]) / SECOND
+        phases[COLD_START] = (at[READY] - at[STARTED]) / SECOND + phases["answer"]
+    return phases
+
+
+def _start_phase(phase: str) -> Callable[[StageData], float | None]:
+    return lambda stage: _start(stage).get(phase)
+
+
 FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     OFFERED_RATE: lambda stage: len(stage.scheduled) / stage.window.seconds,
     ACHIEVED_RATE: _achieved_rate,
@@ -277,6 +302,8 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     TOKENS_PER_CHUNK: _tokens_per_chunk,
     **{name: _mean(mean) for name, mean in MEANS.items()},
     ENERGY: _energy_per_token,
+    COLD_START: lambda stage: _start(stage).get(COLD_START),
+    **{f"start_{phase}": _start_phase(phase) for phase in START_PHASES},
     CHUNK_RATE: _chunk_rate,
     CLIENT_ERROR: _client_error,
 }

@@ -18,6 +18,7 @@ from enginebench.analysis.answer import (
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
+    StartAnswer,
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
@@ -35,6 +36,7 @@ from enginebench.records.formatting import (
     significant,
 )
 from enginebench.records.metrics import TTFT_PARTS, Quantity
+from enginebench.records.run import START_PHASES
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
@@ -78,6 +80,8 @@ def sentence(answer: Answer) -> str:
         case CalibrationAnswer():
             rate, error = significant(answer.chunk_rate), format_error(answer.error).removeprefix("± ")
             return f"Up to {rate} chunks/s the load generator's own error is at most {error} at p99."
+        case StartAnswer():
+            return _start(answer)
         case NoAnswer():
             return NO_ANSWER[answer]
 
@@ -322,3 +326,12 @@ def _bench(answer: BenchAnswer) -> str:
         return f"{text}; {following}, the next best, has no significant difference."
     untested = "" if answer.significant else " (not tested)"
     return f"{text}, {_ratio(answer.ratio)} {following}, the next best{untested}."
+
+
+def _start(answer: StartAnswer) -> str:
+    text = f"{clean(answer.best)} gives its first answer {format_seconds(answer.seconds.value)} after its launch"
+    if answer.next is not None:
+        text += f", {clean(answer.next)}, the next best, after {format_seconds(answer.next_seconds.value)}"
+    if answer.phase is not None:
+        text += f"; the longest phase is {START_PHASES[answer.phase]} ({format_seconds(answer.phase_seconds)})"
+    return f"{text}."

@@ -19,8 +19,8 @@ from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import last_line
 from loadtests.harness.client.server_address import Address
 from loadtests.harness.command.guard import Guard, start_guarded
-from loadtests.harness.command.server_process import POLL, STOP_LIMIT, ServerFailed
-from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
+from loadtests.harness.command.server_process import POLL, STOP_LIMIT, ServerFailed, pause
+from loadtests.harness.run.options import SERVER_LISTENING, SERVER_READY, SERVER_STARTED
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")  # braces of JSON are left as they are
 READY_PATHS = ("/ready", "/health", "/v1/models")  # the first that the server has says whether it is ready
@@ -51,7 +51,7 @@ class RestartedServer:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
-        self._started = self._ready = 0
+        self._started = self._listening = self._ready = 0
         self._replaced = True  # whether an answer can only be that of the new server
 
     def __enter__(self) -> RestartedServer:
@@ -90,7 +90,8 @@ class RestartedServer:
     @property
     def variables(self) -> dict[str, str]:
         """Return environment variables for a process that tests this server, which must be ready."""
-        return {SERVER_STARTED: str(self._started), SERVER_READY: str(self._ready)}
+        instants = {SERVER_STARTED: self._started, SERVER_LISTENING: self._listening, SERVER_READY: self._ready}
+        return {name: str(instant) for name, instant in instants.items()}
 
     def wait_until_ready(self, progress: Callable[[float], None]) -> float:
         """Wait, calling `progress` with the seconds so far, which may raise. Return the seconds since the start. Raises
@@ -102,11 +103,13 @@ class RestartedServer:
                 raise ServerFailed(self._reason(code))
             answers = self._answers()
             self._replaced |= code == 0 or not answers
+            if answers and self._replaced and not self._listening:
+                self._listening = time.monotonic_ns()
             if answers and self._replaced and self._is_ready():
                 self._ready = time.monotonic_ns()
                 return (self._ready - self._started) / 1e9
             progress((time.monotonic_ns() - self._started) / 1e9)
-            time.sleep(POLL)
+            time.sleep(pause((time.monotonic_ns() - self._started) / 1e9))
 
     def _answers(self) -> bool:
         return self._status("/v1/models") is not None

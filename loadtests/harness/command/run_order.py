@@ -49,7 +49,9 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
     labelled = []
     for contender in contenders:
         name = job.settings.label or contender.name
-        if contender.url:
+        if contender.restart:
+            name = name or label_of(None, None, contender.url)
+        elif contender.url:
             Address.parse(contender.url).check(endpoint)
             settings = replace(job.settings, header=parse_headers(contender.headers) or job.settings.header)
             access = settings.access(contender.url, endpoint, {**os.environ, **contender.secrets})

@@ -16,9 +16,11 @@ from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.without_effect import check_effects
 
 # Environment variables from `enginebench run` to the planning process: the typed command, the engine's process, when
-# the server was started and ready (monotonic nanoseconds), the repeat and its prompt set.
+# the server was started, listened and was ready and files left the cache (monotonic nanoseconds), the repeat and its
+# prompt set.
 COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
 SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"
+SERVER_LISTENING, FILES_UNCACHED = "ENGINEBENCH_SERVER_LISTENING", "ENGINEBENCH_FILES_UNCACHED"
 REPEAT, PROMPT_SET = "ENGINEBENCH_REPEAT", "ENGINEBENCH_PROMPT_SET"
 GROWS_SINCE = "ENGINEBENCH_GROWS_SINCE"  # the instant from which `--by growth` counts, if that is not the run's start
 LOOPBACK = "127.0.0.1"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from enginebench.analysis.data.run_data import load_run
+from enginebench.analysis.document import Table
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.sections.answers import answers
 from enginebench.analysis.summary.run_summary import summarise
@@ -44,7 +45,7 @@ def test_an_engine_that_gets_worse_under_load_is_caught(tmp_path: Path, batch: s
         assert by_sixteen.p < 1e-6
     else:
         assert (by_sixteen.lost, by_sixteen.gained, by_sixteen.p) == (0, 0, 1.0)
-    (table,) = [block for block in answers(frame).blocks if getattr(block, "key", "") == "graded"]
+    (table,) = [block for block in answers(frame).blocks if isinstance(block, Table) and block.key == "graded"]
     assert [show(cell).line for cell in table.rows[0][:3]] == ["graded", "1 user", "80 % of 200"]
     stored = frame.table.filter(metric="correct", statistic="lost: count", stage="16 users")["value"].to_list()
     assert stored == [by_sixteen.lost]

@@ -1,0 +1,53 @@
+"""How long the servers took from their launch to their first answer, by phase."""
+
+from __future__ import annotations
+
+from enginebench.analysis.answer import NoAnswer, StartAnswer
+from enginebench.analysis.document import ENGINE, Cell, Column, Number, Section, Table, Word
+from enginebench.analysis.frame import Frame
+from enginebench.records.metrics import COLD_START
+from enginebench.records.run import START_PHASES
+
+SCENARIO = "cold_start"
+
+
+def start(frame: Frame) -> Section:
+    table = starts(frame)
+    return Section("start", "Cold start", () if table is None else (table,))
+
+
+def starts(frame: Frame) -> Table | None:
+    """Show the cold start of each engine and its phases; `None` if no server was started for its run."""
+    rows: list[tuple[Cell, ...]] = []
+    for engine in frame.engines:
+        total = engine.start(COLD_START)
+        if total.value is None:
+            continue
+        uncached = {run.uncached for run in engine.runs}
+        cells: list[Cell] = [Word(engine.label), Word("cold" if uncached == {True} else "as it was")]
+        cells.append(Number(total, "s"))
+        phases = [engine.start(f"start_{phase}") for phase in START_PHASES]
+        cells += [None if phase.value is None else Number(phase, "s") for phase in phases]
+        rows.append(tuple(cells))
+    if not rows:
+        return None
+    titles = (Column(title) for title in START_PHASES.values())
+    headings = (ENGINE, Column("file cache", text=True, rank=1), Column("cold start"), *titles)
+    return Table("start", "From the launch to the first answer", headings, tuple(rows), 0).without_empty_columns()
+
+
+def answer_of_start(frame: Frame) -> StartAnswer | NoAnswer:
+    seconds = {engine.label: engine.start(COLD_START) for engine in frame.engines}
+    known = sorted((start.value, name) for name, start in seconds.items() if start.value is not None)
+    if not known:
+        return NoAnswer.NOTHING_MEASURED
+    best, following = known[0][1], known[1][1] if len(known) > 1 else None
+    by_phase = {phase: frame.engine(best).start(f"start_{phase}").value for phase in START_PHASES}
+    phase, longest = max(
+        ((phase, value) for phase, value in by_phase.items() if value is not None),
+        key=lambda item: item[1],
+        default=(None, None),
+    )
+    if following is None:
+        return StartAnswer(best, seconds[best], phase, longest)
+    return StartAnswer(best, seconds[best], phase, longest, following, seconds[following])

@@ -1,0 +1,20 @@
+"""How long does a server take from its launch to its first answer? One request of one token, by one user.
+
+    enginebench run cold_start --engine transformers --engine candle --repeat 5
+    enginebench run cold_start http://127.0.0.1:8000 --restart 'vllm serve Qwen/Qwen3-0.6B' --repeat 5
+
+Every run starts the server anew. The report has the phases of the start (docs/cold-start.md).
+"""
+
+from loadtests.harness.scenario import Scenario, tokens, users
+from loadtests.harness.users.user import ModelUser
+
+
+class User(ModelUser):
+    scenario = Scenario(
+        stages=users("1"),
+        stage_requests=1,
+        warm_up=(0.0, False),
+        prompt_tokens=tokens("16"),
+        output_tokens=tokens("1"),
+    )
