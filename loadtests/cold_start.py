@@ -1,4 +1,4 @@
-"""How long does a server take from its launch to its first answer? One request of one token, by one user.
+"""How long does a server take from its launch to its first answer? One user asks for answers of a token.
 
     enginebench run cold_start --engine transformers --engine candle --repeat 5
     enginebench run cold_start http://127.0.0.1:8000 --restart 'vllm serve Qwen/Qwen3-0.6B' --repeat 5
@@ -13,8 +13,8 @@ from loadtests.harness.users.user import ModelUser
 class User(ModelUser):
     scenario = Scenario(
         stages=users("1"),
-        stage_requests=1,
+        stage_seconds=5,
         warm_up=(0.0, False),
-        prompt_tokens=tokens("16"),
+        prompt_tokens=tokens("64"),
         output_tokens=tokens("1"),
     )

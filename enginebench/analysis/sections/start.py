@@ -12,7 +12,8 @@ SCENARIO = "cold_start"
 
 
 def start(frame: Frame) -> Section:
-    table = starts(frame)
+    """Leave the section out if its table is the one of the first screen."""
+    table = None if frame.tested.scenario == SCENARIO else starts(frame)
     return Section("start", "Cold start", () if table is None else (table,))
 
 

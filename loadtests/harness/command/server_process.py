@@ -33,8 +33,8 @@ class ServerFailed(Exception):
 
 
 def pause(seconds: float) -> float:
-    """Return how long to wait for the next check after `seconds`: at most 1 % of the time that is being measured."""
-    return min(POLL, max(seconds / 100, MIN_POLL))
+    """Return how long to wait for the next check after `seconds`: 0.5 % of the time that is being measured."""
+    return min(POLL, max(seconds / 200, MIN_POLL))
 
 
 def listen(ports: Iterable[int]) -> socket.socket:
