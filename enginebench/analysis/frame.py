@@ -180,9 +180,10 @@ class Frame:
                 for column in shown:
                     estimate = engine.column(stage.label, column)
                     yield at | cells(column.name, column.statistic, column.unit, estimate)
-        for name in STARTS:
-            if (start := engine.start(name)).value is not None:
-                yield place | cells(name, "value", "s", start)
+        for quantity in STARTS:
+            start = engine.start(quantity.name)
+            if start.value is not None:
+                yield place | cells(quantity.name, "value", quantity.unit, start)
         for load in self.graded.get(engine.label, ()):
             for statistic in ("alone", "lost", "gained"):
                 counted = Estimate(getattr(load, statistic), n=load.pairs)

@@ -345,23 +345,27 @@ QUANTITIES: tuple[Quantity, ...] = (
         Shown(compared=VALUE),
     ),
     Quantity(
-        "cold_start",
-        "cold start",
-        "s",
-        "launch until ready + first answer",
-        "from the launch of the server until the first token of the first request, if a single user sends it",
-        "lower",
-    ),
-    *(
-        Quantity(f"start_{phase}", f"start: {title}", "s", "a phase of the cold start", "see docs/cold-start.md")
-        for phase, title in START_PHASES.items()
-    ),
-    Quantity(
         "chunk_rate", "chunks", "chunks/s", "in the busiest tenth of the window", "received by the load generator"
     ),
     Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator's own"),
 )
-QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+COLD_START = "cold_start"
+STARTS: tuple[Quantity, ...] = (
+    Quantity(
+        COLD_START,
+        "cold start",
+        "s",
+        "launch until ready + first answer",
+        "until the first token of the first request, if a single user sends it",
+        "lower",
+    ),
+    *(
+        Quantity(f"start_{phase}", f"start: {title}", "s", "seconds of the phase", "see docs/cold-start.md")
+        for phase, title in START_PHASES.items()
+    ),
+)
+"""Of the first stage of a run whose server was started for it."""
+QUANTITY_BY_NAME = {quantity.name: quantity for quantity in (*QUANTITIES, *STARTS)}
 
 # Names that code asks for. A metric that is only shown needs none.
 TTFT, TTFT_SINCE_DUE, TPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "e2e", "e2e_user"
@@ -375,9 +379,8 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
 CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
 PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
 ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
-CORRECT, COLD_START = "correct", "cold_start"
+CORRECT = "correct"
 CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
-STARTS = (COLD_START, *(f"start_{phase}" for phase in START_PHASES))
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 

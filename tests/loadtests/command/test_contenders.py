@@ -35,6 +35,15 @@ def test_engines_and_servers_are_contenders_each_with_what_is_its_own() -> None:
     assert "all" not in repr(old)
 
 
+def test_a_server_is_started_by_its_own_command_and_files_leave_the_cache_for_whom_they_are_named() -> None:
+    engine, old, new = contenders(
+        ["a"], ["old=http://a:1", "new=http://b:2"], restarts=["serve --all", "new=serve x=1"], uncached=["/m", "a=/n"]
+    )
+    assert (engine.restart, engine.uncached) == ("", ("/m", "/n"))
+    assert (old.restart, old.uncached) == ("serve --all", ("/m",))
+    assert (new.restart, new.uncached) == ("serve x=1", ("/m",))
+
+
 @pytest.mark.parametrize(
     ("engines", "urls", "names"),
     [

@@ -69,6 +69,8 @@ def test_a_command_is_a_server_that_ends_with_the_block(wrapped: str, tmp_path: 
     command = wrapped.format(fill(SERVE, {"ttft": "0.001", "port": str(port)}))
     with RestartedServer(command, url, tmp_path / "server.log") as server:
         assert 0 < server.wait_until_ready(no_longer_than(60)) < 60
+        started, listening, ready = map(int, server.variables.values())
+        assert started < listening <= ready
         assert server.alive
         assert httpx.get(f"{url}/v1/engine", trust_env=False).json()["options"]["ttft"] == 0.001
         with RestartedServer("sleep 60", url, tmp_path / "second.log") as second, pytest.raises(AssertionError):
