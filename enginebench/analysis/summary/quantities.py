@@ -21,7 +21,7 @@ from enginebench.analysis.stats.intervals import bin_by_user, rate_interval, sha
 from enginebench.analysis.stats.steadiness import lock_step
 from enginebench.analysis.summary.objectives import attainment, goodput
 from enginebench.records.findings.load import LITTLE_WINDOWS
-from enginebench.records.formula import Between, Field, Formula, Positive
+from enginebench.records.formula import Between, Field, FirstOf, Formula, Positive
 from enginebench.records.load import Users
 from enginebench.records.metrics import (
     ACCEPTANCE_LENGTH,
@@ -62,6 +62,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.view import Distribution, Estimate, Missing
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
+ANSWER = FirstOf(*(Between(Field("t_send"), Field(end)) for end in ("t_first", "t_last")))  # until its first token
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
 MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
 
@@ -273,8 +274,7 @@ def _start(stage: StageData) -> dict[str, float]:
         phases = {phase: nanoseconds / SECOND for phase, nanoseconds in phases.items()}
     first = stage.run.requests.sort("t_send").head(1)
     if stage.users == 1 and first["outcome"].to_list() == ["ok"]:
-        came = first["t_first"].fill_null(first["t_last"]) - first["t_send"]
-        phases["answer"] = int(came[0]) / SECOND
+        phases["answer"] = float(first.select(expression(ANSWER)).item())
         phases[COLD_START] = (at[READY] - at[STARTED]) / SECOND + phases["answer"]
     return phases
 
