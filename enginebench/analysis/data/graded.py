@@ -56,7 +56,7 @@ def graded_by_load(runs: Iterable[tuple[Path, Sequence[StageView]]]) -> tuple[Gr
     grades = pl.concat(parts).group_by("stage", ASKED).agg((pl.col("correct").mean() > 0.5).alias("correct"))
     stages = {view.label: view for _, views in runs for view in views}
     single = next((label for label, view in stages.items() if not view.is_open and view.load == 1), None)
-    alone = grades.filter(stage=single).select(ASKED, alone="correct")
+    alone = grades.filter(stage=single or "").select(ASKED, alone="correct")
     graded = []
     for label in stages:
         here = grades.filter(stage=label)
