@@ -1,5 +1,6 @@
 """How long does a server take from its launch to its first answer? One user asks for answers of a token.
 
+    locust -f loadtests/cold_start.py --host http://127.0.0.1:8000 --headless        # the first answer alone
     enginebench run cold_start --engine transformers --engine candle --repeat 5
     enginebench run cold_start http://127.0.0.1:8000 --restart 'vllm serve Qwen/Qwen3-0.6B' --repeat 5
 

@@ -67,6 +67,8 @@ def contenders(
     """Return engines first, then servers, each with each of its models. Raises `UserMistake`."""
     if not engines and not urls:
         raise UserMistake("choose what to test: the URL of a running server, or --engine NAME to serve an engine.")
+    if restarts and not urls:
+        raise UserMistake("--restart starts the server at a URL: give the URL that it will have.")
     if options and not engines:
         raise UserMistake("-o sets an option of an engine that --engine serves, not of a running server.")
     alone = len(engines) + len(urls) == 1

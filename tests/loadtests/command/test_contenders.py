@@ -71,6 +71,7 @@ def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None
         pytest.param(((), ()), "choose what to test", id="nothing"),
         pytest.param(((), ("v0.6=http://a:1",)), "`v0.6` cannot be the name of a contender", id="a dot in a name"),
         pytest.param((("v0.6=vllm",), ()), "`v0.6` cannot be the name of a contender", id="of an engine"),
+        pytest.param((["a"], (), (), (), (), {}, ["serve"]), "--restart starts the server at a URL", id="no URL"),
         pytest.param((["a", "a"], ()), "several `a`: .* such as --engine first=a", id="twice"),
         pytest.param(((), ["x=http://a", "x=http://b"]), "such as --url first=http://a", id="two servers of one name"),
         pytest.param((["a"], (), ["b.c=1"]), "`b`, which is not among the engines: a", id="another's option"),

@@ -50,3 +50,9 @@ def test_a_server_that_a_command_starts_is_measured_from_its_command_on(tmp_path
     assert sum(phases.values()) <= (stage.value("cold_start") or 0.0) + 0.02
     assert "gives its first answer" in screen
     assert not summary.uncached
+
+
+def test_a_server_that_runs_already_has_no_cold_start(tmp_path: Path) -> None:
+    done = subprocess.run([*RUN, "http://127.0.0.1:9"], capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == ("cold_start starts the server: serve an engine with --engine, or say how with --restart.\n")
