@@ -150,15 +150,9 @@ class CalibrationAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StartAnswer:
-    """The engine that starts fastest, until its first answer, and the next one. `phase` is the longest phase of its
-    start."""
+    """Seconds of engines until their first answer, by name, the fastest first."""
 
-    best: str
-    seconds: Estimate
-    phase: str | None
-    phase_seconds: float | None
-    next: str | None = None
-    next_seconds: Estimate = UNPRICED
+    seconds: tuple[tuple[str, float], ...]
 
 
 class NoAnswer(Enum):

@@ -17,9 +17,9 @@ from enginebench.records.search import SearchRecord
 from enginebench.records.stage import Nanoseconds, Stage, StagePlan
 
 SCHEMA_VERSION = 3
-# Events of a server that `enginebench run` started. It listens when it answers anything.
-STARTED, LISTENING, READY = "server started", "server listening", "server ready"
-UNCACHED = "files left the cache"  # of the operating system, before the server was started
+# Events of a server that `enginebench run` started, in order. It listens when it answers anything.
+START_EVENTS = "files uncached", "server started", "server listening", "server ready"
+UNCACHED, STARTED, LISTENING, READY = START_EVENTS
 START_PHASES: Mapping[str, str] = {
     "server": "server",
     "process": "process",

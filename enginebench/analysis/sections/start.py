@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginebench.analysis.answer import NoAnswer, StartAnswer
+from enginebench.analysis.answer import StartAnswer
 from enginebench.analysis.document import ENGINE, Cell, Column, Number, Section, Table, Word
 from enginebench.analysis.frame import Frame
 from enginebench.records.metrics import COLD_START
@@ -37,18 +37,7 @@ def starts(frame: Frame) -> Table | None:
     return Table("start", "From the launch to the first answer", headings, tuple(rows), 0).without_empty_columns()
 
 
-def answer_of_start(frame: Frame) -> StartAnswer | NoAnswer:
-    seconds = {engine.label: engine.start(COLD_START) for engine in frame.engines}
-    known = sorted((start.value, name) for name, start in seconds.items() if start.value is not None)
-    if not known:
-        return NoAnswer.NOTHING_MEASURED
-    best, following = known[0][1], known[1][1] if len(known) > 1 else None
-    by_phase = {phase: frame.engine(best).start(f"start_{phase}").value for phase in START_PHASES}
-    phase, longest = max(
-        ((phase, value) for phase, value in by_phase.items() if value is not None),
-        key=lambda item: item[1],
-        default=(None, None),
-    )
-    if following is None:
-        return StartAnswer(best, seconds[best], phase, longest)
-    return StartAnswer(best, seconds[best], phase, longest, following, seconds[following])
+def answer_of_start(frame: Frame) -> StartAnswer:
+    starts = {engine.label: engine.start(COLD_START).value for engine in frame.engines}
+    observed = [(name, seconds) for name, seconds in starts.items() if seconds is not None]
+    return StartAnswer(tuple(sorted(observed, key=lambda start: start[1])))

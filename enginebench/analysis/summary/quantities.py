@@ -128,7 +128,7 @@ class StageData:
 
 def quantities_of(stage: StageData) -> dict[str, Estimate]:
     """Compute the quantities by name; what was not observed is left out."""
-    values = {name: formula(stage) for name, formula in FORMULAS.items()}
+    values = {name: formula(stage) for name, formula in FORMULAS.items()} | _start(stage)
     n = len(stage.scheduled)
     return {
         name: value if isinstance(value, Estimate) else Estimate(value, n=n)
@@ -263,24 +263,21 @@ def _client_error(stage: StageData) -> float | None:
 
 
 def _start(stage: StageData) -> dict[str, float]:
-    """Return the seconds of each phase of the server's start, and their sum as it was observed from outside, in the
-    first stage of a run whose server was started for it."""
+    """Return the cold start, as it was observed from outside, and its phases, in the first stage of a run whose server
+    was started for it."""
     at = {event.what: event.t for event in stage.run.meta.events}
     if stage.window.key.index or not {STARTED, READY} <= at.keys():
         return {}
-    phases = dict(stage.run.meta.startup)
+    ready, phases = (at[READY] - at[STARTED]) / SECOND, dict(stage.run.meta.startup)
     if not phases and LISTENING in at:
-        phases["process"], phases["load"] = at[LISTENING] - at[STARTED], at[READY] - at[LISTENING]
-        phases = {phase: nanoseconds / SECOND for phase, nanoseconds in phases.items()}
+        phases["load"] = (at[READY] - at[LISTENING]) / SECOND
+        phases["process"] = ready - phases["load"]
+    quantities = {f"start_{phase}": phases[phase] for phase in START_PHASES if phase in phases}
     first = stage.run.requests.sort("t_send").head(1)
     if stage.users == 1 and first["outcome"].to_list() == ["ok"]:
-        phases["answer"] = float(first.select(expression(ANSWER)).item())
-        phases[COLD_START] = (at[READY] - at[STARTED]) / SECOND + phases["answer"]
-    return phases
-
-
-def _start_phase(phase: str) -> Callable[[StageData], float | None]:
-    return lambda stage: _start(stage).get(phase)
+        answer = float(first.select(expression(ANSWER)).item())
+        quantities |= {"start_answer": answer, COLD_START: ready + answer}
+    return quantities
 
 
 FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
@@ -302,8 +299,6 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     TOKENS_PER_CHUNK: _tokens_per_chunk,
     **{name: _mean(mean) for name, mean in MEANS.items()},
     ENERGY: _energy_per_token,
-    COLD_START: lambda stage: _start(stage).get(COLD_START),
-    **{f"start_{phase}": _start_phase(phase) for phase in START_PHASES},
     CHUNK_RATE: _chunk_rate,
     CLIENT_ERROR: _client_error,
 }

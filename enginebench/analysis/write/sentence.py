@@ -36,7 +36,6 @@ from enginebench.records.formatting import (
     significant,
 )
 from enginebench.records.metrics import TTFT_PARTS, Quantity
-from enginebench.records.run import START_PHASES
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
@@ -46,6 +45,7 @@ DELAYS = (
     "reading the prompt (prefill)",
     "delivery from the server to the client",
 )
+MAX_STARTS = 3
 BOTTLENECKS = dict(zip(TTFT_PARTS, DELAYS, strict=True))
 NO_ANSWER = {
     NoAnswer.NOTHING_MEASURED: "Nothing was measured.",
@@ -329,9 +329,7 @@ def _bench(answer: BenchAnswer) -> str:
 
 
 def _start(answer: StartAnswer) -> str:
-    text = f"{clean(answer.best)} gives its first answer {format_seconds(answer.seconds.value)} after its launch"
-    if answer.next is not None:
-        text += f", {clean(answer.next)}, the next best, after {format_seconds(answer.next_seconds.value)}"
-    if answer.phase is not None:
-        text += f"; the longest phase is {START_PHASES[answer.phase]} ({format_seconds(answer.phase_seconds)})"
-    return f"{text}."
+    times = [f"{clean(name)} {format_seconds(seconds)}" for name, seconds in answer.seconds[:MAX_STARTS]]
+    others = len(answer.seconds) - len(times)
+    more = f"; {counted(others, 'other')} take{'s' if others == 1 else ''} longer" if others else ""
+    return f"From the launch to the first answer it takes {in_words(times)}{more}."

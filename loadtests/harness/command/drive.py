@@ -108,12 +108,11 @@ def drop_cache(contender: Contender, terminal: Terminal) -> dict[str, str]:
     if not contender.uncached:
         return {}
     left = drop_from_cache(map(Path, contender.uncached))
-    if left is None:
-        terminal.say(f"{contender.name}: this system does not tell whether files left its file cache.", style="red")
-    elif left > MAX_LEFT:
-        share = format_share(left)
-        terminal.say(f"{contender.name}: {share} of the files stayed in the file cache; are they in use?", style="red")
-    return {FILES_UNCACHED: str(time.monotonic_ns())} if left is not None and left <= MAX_LEFT else {}
+    if left is not None and left <= MAX_LEFT:
+        return {FILES_UNCACHED: str(time.monotonic_ns())}
+    share = "an unknown share" if left is None else format_share(left)
+    terminal.say(f"{contender.name}: {share} of the files stayed in the file cache; are they in use?", style="red")
+    return {}
 
 
 def listener_for(name: str, terminal: Terminal, kept: bool) -> socket.socket:

@@ -57,7 +57,7 @@ def _cached(descriptor: int, size: int) -> float | None:
         return None
     pages = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
     try:
-        told = libc.mincore(address, size, pages) == 0
+        answered = libc.mincore(address, size, pages) == 0
     finally:
         libc.munmap(address, size)
-    return sum(page & 1 for page in pages.raw) / len(pages.raw) if told else None
+    return sum(page & 1 for page in pages.raw) / len(pages.raw) if answered else None

@@ -9,22 +9,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from enginebench.records.files import write_meta
-from enginebench.records.run import LISTENING, READY, STARTED, UNCACHED, RunEvent, RunMeta
+from enginebench.records.run import RunEvent, RunMeta
 from enginebench.records.stage import StagePlan
 from loadtests.harness.client.authentication import KEY_VARIABLE
 from loadtests.harness.client.server_address import Address, is_same_server, with_scheme
 from loadtests.harness.run.calibration import load, path_here
 from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
-from loadtests.harness.run.options import (
-    FILES_UNCACHED,
-    PROMPT_SET,
-    REPEAT,
-    SERVER_LISTENING,
-    SERVER_READY,
-    SERVER_STARTED,
-    command_of_run,
-)
+from loadtests.harness.run.options import PROMPT_SET, REPEAT, SERVER_EVENTS, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.results_folder import new_folder
 from loadtests.harness.run.run_plan import RunPlan
@@ -34,10 +26,6 @@ from loadtests.harness.schedule.stages import in_seconds
 from loadtests.harness.settings.run_settings import RunSettings
 
 logger = logging.getLogger(__name__)
-
-SERVER_EVENTS = {
-    UNCACHED: FILES_UNCACHED, STARTED: SERVER_STARTED, LISTENING: SERVER_LISTENING, READY: SERVER_READY,
-}  # fmt: skip
 
 
 def prepare(

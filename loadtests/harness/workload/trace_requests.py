@@ -21,8 +21,9 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 SYSTEMS = ("system", "system_prompt")
 LIMITS = ("output_tokens", "output_length", "max_tokens", "max_completion_tokens", "max_output_tokens")
-EXPECTED = "expected_answer"
 SENT = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format")
+EXPECTED = "expected_answer"
+KEPT = ("session_id", "delay", "timestamp", EXPECTED)
 REQUEST_COLUMNS = {*TEXTS, "messages", "prompt_tokens"}
 
 CONVERSATIONS = ("conversations", "conversation")
@@ -59,17 +60,7 @@ def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
 def unsent_columns(row: Any) -> tuple[str, ...]:
     """Return the columns of a row that `read_request` does not send."""
     texts = ("prompt",) if "prompt" in row else (*TEXTS, *ABOUT)
-    read = {
-        *texts,
-        *REQUEST_COLUMNS - set(TEXTS),
-        *SYSTEMS,
-        *LIMITS,
-        *SENT,
-        EXPECTED,
-        "session_id",
-        "delay",
-        "timestamp",
-    }
+    read = {*texts, *REQUEST_COLUMNS - set(TEXTS), *SYSTEMS, *LIMITS, *SENT, *KEPT}
     return tuple(str(name) for name in row if name not in read) if isinstance(row, Mapping) else ()
 
 
