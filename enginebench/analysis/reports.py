@@ -55,13 +55,13 @@ def report_document(
     warned = warnings(frame)
     disruption = disruptions.first_disruption(frame) if len(frame.engines) == 1 else None
     table, figure = candidates(frame, replicas, peak), first_figure(frame)
-    answer, step = answer_of(frame, replicas, peak), next_step(frame)
+    answer, step, shown = answer_of(frame, replicas, peak), next_step(frame), SECTIONS
     if disruption is not None:
         answer, step = disruptions.answer(*disruption), next_step_after_disruption(frame)
         table, figure = disruptions.periods(disruption[1]), disruptions.figure(frame, *disruption)
     if frame.tested.scenario == SCENARIO and (phases := starts(frame)) is not None:
-        answer, table, figure, step = answer_of_start(frame), phases, None, None
-    sections = [*(section(frame) for section in SECTIONS), warnings_section(warned)]
+        answer, table, figure, step, shown = answer_of_start(frame), phases, None, None, (setup, numbers)
+    sections = [*(section(frame) for section in shown), warnings_section(warned)]
     return Document(
         title="",
         tested=frame.tested,

@@ -17,7 +17,7 @@ SERVE = f"{sys.executable} -m enginebench serve fake -o load_time={LOAD} --port 
 
 
 def measured(folder: Path, *arguments: str) -> tuple[RunSummary, str]:
-    command = [*RUN, *arguments, "--stage-seconds", "1", "--runs", str(folder)]
+    command = [*RUN, *arguments, "--think-time", "0.1", "--runs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
     (run,) = folder.glob("*/meta.json")
     return summarise(load_run(run.parent)), done.stdout
