@@ -19,7 +19,6 @@ from enginebench.analysis.document import (
     Number,
     Section,
     Table,
-    Tone,
     Word,
     count,
     p_value,
@@ -27,6 +26,7 @@ from enginebench.analysis.document import (
     word,
 )
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.sections.candidates import correct
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.quality import Quality, QualityAgainst, against
 from enginebench.records.request import RequestRecord
@@ -57,13 +57,11 @@ def _graded(frame: Frame) -> Table | None:
     rows: list[tuple[Cell, ...]] = []
     for engine, loads in frame.graded.items():
         for load in loads:
-            tone = Tone.BAD if load.worse else Tone.PLAIN
-            cells: list[Cell] = [Word(engine), Word(load.stage)]
-            cells.append(Number(Estimate(load.correct / load.questions, n=load.questions), "share", "part", tone))
+            cells: list[Cell] = [Word(engine), Word(load.stage), correct(load)]
             if load.p is None:
                 cells += [None] * 4
             else:
-                cells += [part(load.alone / load.pairs, load.pairs), count(load.lost, tone), count(load.gained)]
+                cells += [part(load.alone / load.pairs, load.pairs), count(load.lost), count(load.gained)]
                 cells.append(p_value(load.p))
             rows.append(tuple(cells))
     titles = ("correct", "same questions, 1 user", "lost under load", "gained", "p")

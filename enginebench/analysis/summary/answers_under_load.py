@@ -64,6 +64,6 @@ def graded_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evi
         if load.p is not None:
             words += (
                 f"; of the {load.pairs} questions that one user was asked too, that user had {load.alone} right: "
-                f"{load.lost} were lost under load and {load.gained} gained (McNemar's test, {format_p(load.p)})"
+                f"{load.lost} were lost under load and {load.gained} gained (McNemar's test, p {format_p(load.p)})"
             )
         yield Evidence("warn" if load.worse else "note", words, stage=keys[load.stage])

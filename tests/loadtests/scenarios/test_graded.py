@@ -11,6 +11,7 @@ from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.document import Table
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.sections.answers import answers
+from enginebench.analysis.sections.candidates import by_load
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.write.cells import show
 from tests.support.loadtests.locust_process import ROOT, start
@@ -47,5 +48,7 @@ def test_an_engine_that_gets_worse_under_load_is_caught(tmp_path: Path, batch: s
         assert (by_sixteen.lost, by_sixteen.gained, by_sixteen.p) == (0, 0, 1.0)
     (table,) = [block for block in answers(frame).blocks if isinstance(block, Table) and block.key == "graded"]
     assert [show(cell).line for cell in table.rows[0][:3]] == ["graded", "1 user", "80 % of 200"]
+    assert [column.title for column in by_load(frame).columns][-1] == "correct"
+    assert show(by_load(frame).rows[0][-1]).text == "80 % of 200"
     stored = frame.table.filter(metric="correct", statistic="lost: count", stage="16 users")["value"].to_list()
     assert stored == [by_sixteen.lost]
