@@ -1,4 +1,4 @@
-"""How long does a server take from its launch to its first answer? One user asks ten times for a token.
+"""How long does a server take until its first answer? One user asks ten times for a token.
 
     locust -f loadtests/cold_start.py --host http://127.0.0.1:8000 --headless        # the first answer alone
     enginebench run cold_start --engine transformers --engine candle --repeat 5
