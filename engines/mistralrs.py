@@ -118,6 +118,7 @@ class MistralRsEngine(BlockingEngine):
     def _start(self, folder: Path, floats: str, quantised: str | None, at_a_time: int) -> Any:
         import mistralrs
 
+        self.end_phase("imports")
         which: Any = mistralrs.Which.Plain(
             model_id=str(folder),
             arch=getattr(mistralrs.Architecture, _architecture(folder)),

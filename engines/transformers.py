@@ -89,6 +89,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
         if self._loop == "generate":
             self.features = ("seed", "stop", "ignore_eos", "min_tokens")
         model = self.open_model()
+        self.import_transformers()
         dtype = chosen_dtype(self.options.dtype, self._device)
         state_space = is_state_space(config := config_of(model.folder))
         if state_space and self.options.attention != "auto":
@@ -97,6 +98,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
         if self.options.attention == "efficient":
             implementation = repeating_heads()
         self._net = self._read(model, dtype, implementation)
+        self.end_phase("weights")
         if self.options.draft is not None and state_space:
             raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
         self._assistance = self._assisted_by(dtype)

@@ -88,11 +88,14 @@ class TransformersBatchingEngine(OnTorch):
         import torch
 
         model = self.open_model()
+        self.import_transformers()
         dtype = chosen_dtype(self.options.dtype, self._device)
         implementation = choose(self.options.attention, self._device)
         chosen = {} if implementation is None else {"attn_implementation": implementation}
         net = read_network(model, self._device, dtype, **chosen)
+        self.end_phase("weights")
         self._manager = self._started(net)
+        self.end_phase("compile")
         resolved = self._manager.continuous_batching_config
         kv_tokens = resolved.num_blocks * (getattr(resolved, "page_size", None) or resolved.block_size)
         self._context_length = min(self._context_length, kv_tokens)

@@ -39,6 +39,14 @@ KEEP_LOADED = typer.Option(
     "--keep-loaded",
     help="Start each engine once and keep it loaded through all repeats: saves time, needs memory for all of them.",
 )
+RESTART = typer.Option(
+    metavar="[NAME=]COMMAND",
+    help="Start the server at --url with this command before each run, and end what it started after it.",
+)
+DROP_CACHE = typer.Option(
+    metavar="[NAME=]PATH",
+    help="Drop this file or folder, such as a model's, from the file cache before each start; may be repeated.",
+)
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
 HelpAll = Annotated[
     bool, typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option, and exit.")
@@ -60,6 +68,8 @@ def run(
     model: Annotated[list[str] | None, MODEL] = None,
     repeat: Annotated[int, REPEAT] = 1,
     keep_loaded: Annotated[bool, KEEP_LOADED] = False,
+    restart: Annotated[list[str] | None, RESTART] = None,
+    drop_cache: Annotated[list[str] | None, DROP_CACHE] = None,
     processes: Processes = 1,
     profile: Profile = None,
     allow_invalid: Annotated[
@@ -103,7 +113,9 @@ def run(
     if address is not None and address != "localhost" and not set(":./") & set(address):
         raise UserMistake(f"`{address}` is not the address of a server; to serve an engine: --engine {address}")
     urls = [*([] if address is None else [address]), *(url or [])]
-    tested = contenders(engine or [], urls, option or [], model or [], headers)
+    tested = contenders(
+        engine or [], urls, option or [], model or [], headers, restarts=restart or [], uncached=drop_cache or []
+    )
     if keep_loaded:
         run_order.check_kept(tested, repeat)
     texts = typed_texts(Scenario, options) | typed_texts(RunSettings, options)

@@ -42,6 +42,11 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        # Objects made so far are permanent: exclude them from collections, which would delay running requests.
+        # Chunks are many, short-lived and free of cycles: collect less often than by default.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         self._tasks.append(self._loop.create_task(self._announce()))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -56,11 +61,6 @@ class Server(uvicorn.Server):
         if self._lifecycle.failure is not None:
             self.should_exit = True
             return
-        # Objects made so far are permanent: exclude them from collections, which would delay running requests.
-        # Chunks are many, short-lived and free of cycles: collect less often than by default.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         _say(f"{name} is ready at {self._address}")
 
     async def _drain(self) -> None:

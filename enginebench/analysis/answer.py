@@ -150,6 +150,13 @@ class CalibrationAnswer:
     chunk_rate: float
 
 
+@dataclass(frozen=True, slots=True)
+class StartAnswer:
+    """Seconds of engines until their first answer, by name, the fastest first."""
+
+    seconds: tuple[tuple[str, float], ...]
+
+
 class NoAnswer(Enum):
     """Why there is no answer."""
 
@@ -168,5 +175,6 @@ Answer = (
     | GateAnswer
     | BenchAnswer
     | CalibrationAnswer
+    | StartAnswer
     | NoAnswer
 )

@@ -58,6 +58,11 @@ class EngineRuns:
         estimate = self.estimate(stage, column.name, column.statistic)
         return estimate.within(0.0, 1.0) if column.unit == "share" else estimate
 
+    def start(self, name: str) -> Estimate:
+        """Return a quantity of the server's start, over the runs that started one."""
+        estimates = [stage.estimate(name) for stage in self.stages]
+        return over_runs([estimate for estimate in estimates if estimate.value is not None])
+
     def value(self, stage: str, name: str, statistic: str = "value") -> float | None:
         return self.estimate(stage, name, statistic).value
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import polars as pl
 
+from enginebench.analysis.data.graded import Graded, graded_by_load
+from enginebench.analysis.data.requests_table import TABLE
 from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, loads_make_axis, since_due, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.tested import Tested, tested
@@ -23,7 +25,17 @@ from enginebench.analysis.verdict.comparison import Comparison
 from enginebench.analysis.verdict.differences import Difference, differences
 from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
-from enginebench.records.metrics import BY_NAME, ICL, PERCENTILES, QUANTITY_BY_NAME, THROUGHPUT, Column, columns
+from enginebench.records.metrics import (
+    BY_NAME,
+    CORRECT,
+    ICL,
+    PERCENTILES,
+    QUANTITY_BY_NAME,
+    STARTS,
+    THROUGHPUT,
+    Column,
+    columns,
+)
 from enginebench.records.slo import Objective, in_tier, tiers_of
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Distribution, Estimate, Finding, StageView
@@ -89,6 +101,16 @@ class Frame:
     def stages(self) -> tuple[StageView, ...]:
         """Return one stage of each label, the lightest load first."""
         return tuple(stages_of(self.runs))
+
+    @cached_property
+    def graded(self) -> dict[str, tuple[Graded, ...]]:
+        """Return the grades of each engine at each load, if questions had exact answers."""
+        by_engine = {}
+        for engine in self.engines:
+            if any(stage.estimate(CORRECT).n for stage in engine.stages):
+                runs = [(run.folder / TABLE, run.stages) for run in engine.runs]
+                by_engine[engine.label] = graded_by_load(runs)
+        return by_engine
 
     @property
     def tier(self) -> tuple[Objective, ...]:
@@ -158,6 +180,15 @@ class Frame:
                 for column in shown:
                     estimate = engine.column(stage.label, column)
                     yield at | cells(column.name, column.statistic, column.unit, estimate)
+        for quantity in STARTS:
+            start = engine.start(quantity.name)
+            if start.value is not None:
+                yield place | cells(quantity.name, "value", quantity.unit, start)
+        for load in self.graded.get(engine.label, ()):
+            for statistic in ("alone", "lost", "gained"):
+                counted = Estimate(getattr(load, statistic), n=load.pairs)
+                yield place | {"stage": load.stage} | cells(CORRECT, f"{statistic}: count", "", counted)
+            yield place | {"stage": load.stage} | cells(CORRECT, "lost: p", "", Estimate(load.p, n=load.pairs))
         for tier, capacities in self.tiers.items():
             capacity = capacities.get(engine.label)
             if capacity is not None:

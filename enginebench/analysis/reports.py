@@ -32,6 +32,7 @@ from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.sections.loads import bottleneck, loads
 from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
+from enginebench.analysis.sections.start import SCENARIO, answer_of_start, start, starts
 from enginebench.analysis.sections.warnings import doubtful, warnings, warnings_section
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
@@ -45,6 +46,7 @@ SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     comparison,
     slo,
     answers,
+    start,
     disruptions.disruptions,
     lambda frame: Section("charts", "Charts", tuple(figures(frame))),
     setup,
@@ -58,7 +60,7 @@ def report_document(
     """Report on one run, or on several engines. `replicas` for a `peak` are columns of the candidates."""
     warned = warnings(frame)
     disrupted = disruptions.worst_disruption(frame) if len(frame.engines) == 1 else ()
-    answer, step = answer_of(frame, replicas, peak), next_step(frame)
+    answer, step, shown = answer_of(frame, replicas, peak), next_step(frame), SECTIONS
     if isinstance(answer, ReplicasAnswer):
         replicas = answer.candidates
         step = next_step_for_peak(frame, replicas[0], answer.peak, doubtful(warned))
@@ -67,7 +69,9 @@ def report_document(
         name = frame.names[0]
         answer, step = disruptions.answer(name, disrupted), next_step_after_disruption(frame)
         table, figure = disruptions.worst_periods(disrupted), disruptions.figure(frame, name, disrupted)
-    sections = [*(section(frame) for section in SECTIONS), warnings_section(warned)]
+    if frame.tested.scenario == SCENARIO and (phases := starts(frame)) is not None:
+        answer, table, figure, step, shown = answer_of_start(frame), phases, None, None, (setup, numbers)
+    sections = [*(section(frame) for section in shown), warnings_section(warned)]
     return Document(
         title="",
         tested=frame.tested,

@@ -24,6 +24,7 @@ from enginebench.records.formula import (
     reader,
 )
 from enginebench.records.request import NO_FAILURE
+from enginebench.records.run import START_PHASES
 
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
 Better = Literal["higher", "lower"]
@@ -284,6 +285,15 @@ QUANTITIES: tuple[Quantity, ...] = (
         "lower",
         Shown(compared=VALUE, exported=True),
     ),
+    Quantity(
+        "correct",
+        "correct",
+        "share",
+        "correct ÷ graded answers",
+        "answers to questions with an exact answer",
+        "higher",
+        Shown(compared=VALUE),
+    ),
     Quantity("failure_rate", "failed", "req/s", "failed ÷ window", "failures per second"),
     Quantity("concurrency", "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),
     Quantity(
@@ -340,7 +350,23 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator itself"),
 )
-QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+COLD_START = "cold_start"
+STARTS: tuple[Quantity, ...] = (
+    Quantity(
+        COLD_START,
+        "cold start",
+        "s",
+        "launch until ready + first answer",
+        "until the first token of the first request, if a single user sends it",
+        "lower",
+    ),
+    *(
+        Quantity(f"start_{phase}", f"start: {title}", "s", "seconds of the phase", "see docs/cold-start.md")
+        for phase, title in START_PHASES.items()
+    ),
+)
+"""Of the first stage of a run whose server was started for it."""
+QUANTITY_BY_NAME = {quantity.name: quantity for quantity in (*QUANTITIES, *STARTS)}
 
 # Names that code asks for. A metric that is only shown needs none.
 TTFT, TTFT_SINCE_DUE, TPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "e2e", "e2e_user"
@@ -354,6 +380,7 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
 CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
 PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
 ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
+CORRECT = "correct"
 CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
 ROUND_TRIP = "round_trip"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")

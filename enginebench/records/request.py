@@ -83,6 +83,7 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, if the server reports them …
     logprobs: tuple[float, ...] = ()  # … the natural logarithms of the tokens' probabilities
     answer_digest: str | None = None  # of the generated text: equal answers have equal digests
+    correct: bool | None = None  # of a question with an exact answer
     streamed: bool = True
     retry_after: float | None = None  # seconds that a refusing server asks its client to wait
     server_queue: float | None = None  # seconds on the server's clock, if it sends them

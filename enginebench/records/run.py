@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -17,7 +17,20 @@ from enginebench.records.search import SearchRecord
 from enginebench.records.stage import Nanoseconds, Stage, StagePlan
 
 SCHEMA_VERSION = 3
-STARTED, READY = "server started", "server ready"  # events of a server that `enginebench run` started
+# Events of a server that `enginebench run` started, in order. It listens when it answers anything.
+START_EVENTS = "files uncached", "server started", "server listening", "server ready"
+UNCACHED, STARTED, LISTENING, READY = START_EVENTS
+START_PHASES: Mapping[str, str] = {
+    "server": "server",
+    "process": "process",
+    "imports": "imports",
+    "load": "load",
+    "weights": "weights",
+    "compile": "compile, capture",
+    "warm_up": "warm-up",
+    "answer": "first answer",
+}
+"""The phases of a start in order, with their titles."""
 WORKLOAD: Mapping[str, Any] = {
     **dict.fromkeys(("slo", "prompt_set", "dataset"), str | None),
     **dict.fromkeys(("temperature", "search_seconds", "stage_requests"), float | None),
@@ -30,6 +43,7 @@ ENGINE: Mapping[str, Any] = {
     "features": tuple[str, ...] | None,
     "options": dict[str, Any] | None,
     "libraries": dict[str, str] | None,
+    "startup": dict[str, float] | None,
 }
 """The type of each fact about an engine in our servers' `/v1/engine`; other servers may report anything."""
 HOST: Mapping[str, Any] = {
@@ -120,6 +134,7 @@ class RunMeta(RunFacts):
     stages: tuple[Stage, ...] = ()
     events: tuple[RunEvent, ...] = ()
     hosts: Count = 1  # machines that the workers run on
+    startup: Mapping[str, float] = field(default_factory=dict)  # seconds by phase, as our servers tell them
     lost: tuple[LostProcess, ...] = ()
     client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
     imported: Imported | None = None  # from another tool's results

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,8 @@ FinishReason = Literal["stop", "length", "content_filter", "cancelled"]
 Batching = Literal["none", "continuous"]
 # "messages": it gets chats as they were sent too, and renders them itself.
 Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced", "messages"]
+# What loading consists of; `load` is what an engine does not divide further.
+Phase = Literal["imports", "weights", "compile", "load"]
 GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
 # A nucleus of this probability or less is the likeliest token, in every vocabulary of up to a million tokens. In the 32
 # bits of most libraries the smallest values of `top_p` are 0, and some libraries keep no token then.
@@ -141,6 +144,7 @@ class EngineInfo:
     features: tuple[Feature, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
+    startup: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of its start, in order
     replicas: int = 1  # processes that share the requests; `max_concurrency` is that of all together
 
 
@@ -199,6 +203,8 @@ class Engine(ABC):
     def __init__(self, model: Model | None, options: Any) -> None:
         self.model = model
         self.options = options
+        self.startup: dict[Phase, float] = {}
+        self._phase_began = time.monotonic()
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -246,6 +252,12 @@ class Engine(ABC):
     # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread. There it may
     # be asynchronous and use the running loop; heartbeats are not answered while it blocks.
     loads_on: ClassVar[Literal["thread", "main"]] = "thread"
+
+    def end_phase(self, phase: Phase, began: float | None = None) -> None:
+        """Count the time since the last phase ended, or since `began` on the monotonic clock, as one of `phase`."""
+        now = time.monotonic()
+        self.startup[phase] = self.startup.get(phase, 0.0) + now - (began or self._phase_began)
+        self._phase_began = now
 
     @abstractmethod
     def load(self) -> EngineInfo:

@@ -93,6 +93,7 @@ class VllmEngine(Library):
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        self.end_phase("imports")
         self._seen = _latest_stats()
         self._ids = itertools.count(1)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments(model)), stat_loggers=[self._seen])

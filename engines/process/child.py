@@ -26,7 +26,7 @@ from engines.machine.memory import DeviceMemory
 from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
-from engines.process.tree import EngineGuard
+from engines.process.tree import EngineGuard, own_age
 
 DEFAULT_LAUNCH = Launch()
 READY_CHECK = 0.02  # seconds
@@ -189,6 +189,8 @@ class ChildEngine:
         gpus = visible_gpus(self._launch.environment) if self._load.model is not None else []
         self._visible_gpus = gpus or amd_gpus(self._launch.environment)
         self._device_memory = await asyncio.to_thread(DeviceMemory, gpus) if gpus else None
+        server_seconds = own_age() if self._guard is None else None  # not of a restart
+        spawned = time.monotonic()
         try:
             await process.start(command, environment_of(self._launch, target))
         except OSError as error:
@@ -199,8 +201,9 @@ class ChildEngine:
         process.send(self._load)
         try:
             async with asyncio.timeout(self._watch.load_timeout):
-                self.info = await asyncio.shield(process.loaded)
-                await self._warm(process, self.info)
+                info = await asyncio.shield(process.loaded)
+                loaded = time.monotonic()
+                await self._warm(process, info)
         except TimeoutError:
             await self._end_process()
             raise EngineUnavailable(
@@ -209,6 +212,11 @@ class ChildEngine:
         except BaseException:
             await self._end_process()
             raise
+        inside = dict(info.startup) or {"load": loaded - spawned}
+        outside = loaded - spawned - sum(inside.values())
+        warm_up = time.monotonic() - loaded
+        phases = {"server": server_seconds, "process": outside, **inside, "warm_up": warm_up}
+        self.info = replace(info, startup={name: seconds for name, seconds in phases.items() if seconds})
         self._state = "ready"
         return self.info
 

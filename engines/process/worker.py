@@ -16,7 +16,9 @@ import selectors
 import signal
 import sys
 import threading
+import time
 import traceback
+from dataclasses import replace
 from typing import Any
 
 from enginebench.settings.schema import from_text
@@ -41,8 +43,10 @@ MAX_DESCRIPTORS = 65_536  # of an engine: some libraries close all that may be o
 class Worker:
     """Runs one engine, with requests and answers on a pair of pipes."""
 
-    def __init__(self, kind: type[Engine], out: int) -> None:
+    def __init__(self, kind: type[Engine], out: int, began: float) -> None:
+        """`began` is when this process began to import the engine, on the monotonic clock."""
         self._kind = kind
+        self._began = began
         self._out = out
         self._lines: list[bytes] = []
         self._running: dict[int, asyncio.Task[protocol.Done | protocol.Failed]] = {}
@@ -84,6 +88,7 @@ class Worker:
                     f"this worker implements protocol {protocol.VERSION}, the server {load.version}."
                 )
             engine = self._kind(load.model, from_text(self._kind.Options, load.options))
+            engine.end_phase("imports", self._began)
             if engine.loads_on == "main":
                 info: Any = engine.load()
                 if inspect.isawaitable(info):
@@ -96,7 +101,8 @@ class Worker:
             self._send(protocol.encode(_failed(None, error)))
         else:
             self._engine = engine
-            self._send(protocol.encode(protocol.Ready(info)))
+            engine.end_phase("load")
+            self._send(protocol.encode(protocol.Ready(replace(info, startup=engine.startup))))
 
     async def _answer(self, generate: protocol.Generate) -> protocol.Done | protocol.Failed:
         id = generate.id
@@ -175,14 +181,15 @@ def _selector() -> selectors.BaseSelector:
     return Precise()
 
 
-async def _serve(kind: type[Engine], out: int) -> None:
+async def _serve(kind: type[Engine], out: int, began: float) -> None:
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=protocol.MAX_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    await Worker(kind, out).run(lines)
+    await Worker(kind, out, began).run(lines)
 
 
 def main() -> None:
+    began = time.monotonic()
     target, *more = sys.argv[1:]
     out = os.dup(1)
     os.dup2(2, 1)  # a library that prints must not break the protocol
@@ -194,7 +201,7 @@ def main() -> None:
     loop = asyncio.SelectorEventLoop(_selector())
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(class_at(target), out))
+        loop.run_until_complete(_serve(class_at(target), out, began))
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:

@@ -101,6 +101,12 @@ class OnTorch(Engine):
         self._tokenizer = tokenizer_of(folder)
         return self.model
 
+    def import_transformers(self) -> None:
+        """Import what reads a network, so that it counts as importing and not as reading."""
+        from transformers import AutoModelForCausalLM  # noqa: F401
+
+        self.end_phase("imports")
+
     def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
         """`concurrency`: requests in one batch; none: one after the other. `options` as they came out."""
         device, libraries = str(self._device), LIBRARIES

@@ -126,11 +126,13 @@ class StaticEngine(OnTorch, SteppingEngine):
         from engines.static.weights import NAMES, DecoderShape
 
         model = self.open_model()
+        self.import_transformers()
         dtype = chosen_dtype(self.options.dtype, self._device)
         self.check_device(self._device)
         choose(self.options.attention, self._device)
         shape = DecoderShape.from_config(read_config(model), self.name)
         net = read_network(model, self._device, dtype)
+        self.end_phase("weights")
         on_gpu = self._device.type == "cuda"
         buckets = self.options.buckets(
             shape.context_length,
@@ -141,6 +143,7 @@ class StaticEngine(OnTorch, SteppingEngine):
         self._context_length = min(shape.context_length, buckets.lengths[-1])
         with tried_out(self.options.attention, name_of(dtype)):
             self.batch = Batch(self._decoder(shape, net, buckets))
+        self.end_phase("compile")
         sizes = {**asdict(buckets), "prompts": buckets.prompts[-1]}
         return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES, **sizes)
 

@@ -187,7 +187,11 @@ def test_the_columns_of_a_surface_are_those_declared() -> None:
     assert {column.statistic for column in columns("compared") if not column.key.startswith(("ttft", "e2e"))} == {
         "p50", "p95", "value",
     }  # fmt: skip
-    assert {column.name for column in columns("compared") if not column.relative} == {"attainment", "failure_share"}
+    assert {column.name for column in columns("compared") if not column.relative} == {
+        "attainment",
+        "failure_share",
+        "correct",
+    }
 
 
 @pytest.mark.parametrize("surface", ["table", "compared", "chart", "live"])

@@ -10,8 +10,23 @@ import polars as pl
 
 from enginebench.analysis.data.answer_differences import ASKED, AnswerDifference, difference_of, kept_answers
 from enginebench.analysis.data.requests_table import has_columns, scan
-from enginebench.analysis.document import ENGINE, Block, Cell, Column, Number, Section, Table, Word, count, part, word
+from enginebench.analysis.document import (
+    ENGINE,
+    LOAD,
+    Block,
+    Cell,
+    Column,
+    Number,
+    Section,
+    Table,
+    Word,
+    count,
+    p_value,
+    part,
+    word,
+)
 from enginebench.analysis.frame import Frame
+from enginebench.analysis.sections.candidates import correct
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.quality import Quality, QualityAgainst, against
 from enginebench.records.request import RequestRecord
@@ -32,9 +47,27 @@ class SameAnswers:
 
 
 def answers(frame: Frame) -> Section:
-    tables = (_answers(frame), quality(frame.runs, frame.names))
+    tables = (_graded(frame), _answers(frame), quality(frame.runs, frame.names))
     blocks: tuple[Block, ...] = tuple(table for table in tables if table is not None)
     return Section("answers", "Answers", blocks)
+
+
+def _graded(frame: Frame) -> Table | None:
+    """Show how many questions with exact answers were answered correctly, and those that a load changed."""
+    rows: list[tuple[Cell, ...]] = []
+    for engine, loads in frame.graded.items():
+        for load in loads:
+            cells: list[Cell] = [Word(engine), Word(load.stage), correct(load)]
+            if load.p is None:
+                cells += [None] * 4
+            else:
+                cells += [part(load.alone / load.pairs, load.pairs), count(load.lost), count(load.gained)]
+                cells.append(p_value(load.p))
+            rows.append(tuple(cells))
+    titles = ("correct", "same questions, 1 user", "lost under load", "gained", "p")
+    headings = (ENGINE, LOAD, *(Column(title) for title in titles))
+    title = "Answers to questions with an exact answer; p by McNemar's test"
+    return Table("graded", title, headings, tuple(rows), 0).without_empty_columns() if rows else None
 
 
 def _answers(frame: Frame) -> Table | None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from enginebench.analysis.answer import HOURS_A_MONTH, Replicas
+from enginebench.analysis.data.graded import Graded
 from enginebench.analysis.document import (
     ENGINE,
     Cell,
@@ -27,6 +28,7 @@ from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
+    COLD_START,
     FAILURE_SHARE,
     PERCENTILES,
     QUANTITY_BY_NAME,
@@ -74,6 +76,7 @@ def by_load(frame: Frame) -> Table:
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
+        (Column("correct"), lambda row: _correct(frame, row)),
     ]
     return _table(frame, "Loads", columns, rows)
 
@@ -105,9 +108,11 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
+        (Column("correct"), lambda row: _correct(frame, row)),
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
+        (Column("a new replica helps after" if peak else "cold start", rank=4), lambda row: _cold_start(frame, row)),
     ]
     if not peak:
         return _table(frame, "Candidates", columns, rows)
@@ -194,6 +199,21 @@ def _durations(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callabl
 def _tokens(frame: Frame, row: _Row) -> Cell:
     engine = frame.engine(row.engine)
     return Number(engine.column(row.stage, TOKENS), TOKENS.unit) if engine.at(row.stage) else None
+
+
+def correct(load: Graded) -> Number:
+    """Show how many questions were answered correctly, in red if significantly fewer than by a single user."""
+    share = Estimate(load.correct / load.questions, n=load.questions)
+    return Number(share, "share", "part", Tone.BAD if load.worse else Tone.PLAIN)
+
+
+def _correct(frame: Frame, row: _Row) -> Cell:
+    return next((correct(load) for load in frame.graded.get(row.engine, ()) if load.stage == row.stage), None)
+
+
+def _cold_start(frame: Frame, row: _Row) -> Cell:
+    seconds = frame.engine(row.engine).start(COLD_START)
+    return None if seconds.value is None else Number(seconds, "s")
 
 
 def within(verdict: SloVerdict | None) -> Cell:

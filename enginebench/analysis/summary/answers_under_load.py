@@ -1,4 +1,4 @@
-"""Do users get the answers under load that one user gets?"""
+"""Do users get the answers under load that one user gets, and are they still right?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from enginebench.analysis.data.answer_differences import ASKED, AnswerDifference, difference_of, kept_answers
+from enginebench.analysis.data.graded import graded_by_load
 from enginebench.analysis.data.requests_table import scan
 from enginebench.analysis.data.run_data import RunData
-from enginebench.records.formatting import significant
+from enginebench.records.formatting import format_p, significant
 from enginebench.records.view import Evidence, StageView
 
 
@@ -51,3 +52,18 @@ def _details(difference: AnswerDifference) -> list[str]:
         until = "until then " if details else ""
         details.append(f"{until}log-probabilities differ by {significant(difference.logprob, 2)} at most")
     return details
+
+
+def graded_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """Compare the grades of the same questions alone and among others."""
+    if run.requests["correct"].null_count() == len(run.requests):
+        return
+    keys = {view.label: view.key for view in stages}
+    for load in graded_by_load([(run.table, stages)]):
+        words = f"{load.correct} of {load.questions} graded answers were correct"
+        if load.p is not None:
+            words += (
+                f"; of the {load.pairs} questions that one user was asked too, that user had {load.alone} right: "
+                f"{load.lost} were lost under load and {load.gained} gained (McNemar's test, p {format_p(load.p)})"
+            )
+        yield Evidence("warn" if load.worse else "note", words, stage=keys[load.stage])

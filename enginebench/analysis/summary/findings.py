@@ -12,7 +12,7 @@ import polars as pl
 from enginebench.analysis.data.run_data import RunData
 from enginebench.analysis.data.telemetry import PLANNER
 from enginebench.analysis.data.windows import windows_of
-from enginebench.analysis.summary.answers_under_load import answers_under_load
+from enginebench.analysis.summary.answers_under_load import answers_under_load, graded_under_load
 from enginebench.analysis.summary.stability import changes
 from enginebench.records.findings.kinds import KIND_BY_NAME, Kind, evidence_of_view, findings_of
 from enginebench.records.findings.load_generator import arrivals_missing, process_lost
@@ -195,6 +195,7 @@ RUN_CHECKS: tuple[tuple[str, Callable[[RunData, Sequence[StageView]], Iterable[E
     ("failures", _all_failed),
     ("unknown_text", _unknown_text),
     ("answers_under_load", answers_under_load),
+    ("graded_under_load", graded_under_load),
     ("telemetry_missing", _telemetry_stopped),
     ("telemetry_missing", _series_missing),
     ("records_missing", _records_missing),

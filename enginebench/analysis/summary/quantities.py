@@ -21,7 +21,7 @@ from enginebench.analysis.stats.intervals import bin_by_user, rate_interval, sha
 from enginebench.analysis.stats.steadiness import lock_step
 from enginebench.analysis.summary.objectives import attainment, goodput
 from enginebench.records.findings.load import LITTLE_WINDOWS
-from enginebench.records.formula import Between, Field, Formula, Positive
+from enginebench.records.formula import Between, Field, FirstOf, Formula, Positive
 from enginebench.records.load import Users
 from enginebench.records.metrics import (
     ACCEPTANCE_LENGTH,
@@ -30,7 +30,9 @@ from enginebench.records.metrics import (
     ATTAINMENT,
     CHUNK_RATE,
     CLIENT_ERROR,
+    COLD_START,
     CONCURRENCY,
+    CORRECT,
     DISPERSION,
     ENERGY,
     FAILURE_RATE,
@@ -54,10 +56,13 @@ from enginebench.records.metrics import (
     USERS_RUNNING,
 )
 from enginebench.records.request import UNJUDGED
+from enginebench.records.run import LISTENING, READY, START_PHASES, STARTED
 from enginebench.records.slo import RunObjectives
+from enginebench.records.stage import SECOND
 from enginebench.records.view import Distribution, Estimate, Missing
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
+ANSWER = FirstOf(*(Between(Field("t_send"), Field(end)) for end in ("t_first", "t_last")))  # until its first token
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
 MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
 
@@ -90,7 +95,7 @@ ANSWERED = sorted(  # columns of the requests that ended well, which are copied 
     {name for flag in COUNTED_ANSWERS.values() for name in flag.meta.root_names()}
     | columns_of(MEANS.values())
     | CURVES
-    | {TTFT, TTFT_SINCE_DUE, TPOT, "t_sched"}
+    | {TTFT, TTFT_SINCE_DUE, TPOT, "t_sched", "user", CORRECT}
 )
 
 
@@ -123,7 +128,7 @@ class StageData:
 
 def quantities_of(stage: StageData) -> dict[str, Estimate]:
     """Compute the quantities by name; unobserved ones are left out."""
-    values = {name: formula(stage) for name, formula in FORMULAS.items()}
+    values = {name: formula(stage) for name, formula in FORMULAS.items()} | _start(stage)
     n = len(stage.scheduled)
     return {
         name: value if isinstance(value, Estimate) else Estimate(value, n=n)
@@ -202,6 +207,11 @@ def _mean(formula: Formula) -> Callable[[StageData], Estimate | None]:
     return mean
 
 
+def _correct(stage: StageData) -> Estimate | None:
+    graded = stage.ok.drop_nulls(CORRECT)
+    return share_interval(graded[CORRECT].to_numpy(), users_of(graded)) if len(graded) else None
+
+
 def _tokens_per_chunk(stage: StageData) -> float | None:
     streamed = stage.ok.filter((pl.col("chunks") > 0) & pl.col(OUTPUT_TOKENS).is_not_null())
     chunks = int(streamed["chunks"].sum())
@@ -252,6 +262,24 @@ def _client_error(stage: StageData) -> float | None:
     return stage.run.meta.client_error_at(rate, delay.mean if delay else 0.0)
 
 
+def _start(stage: StageData) -> dict[str, float]:
+    """Return the cold start, as it was observed from outside, and its phases, in the first stage of a run whose server
+    was started for it."""
+    at = {event.what: event.t for event in stage.run.meta.events}
+    if stage.window.key.index or not {STARTED, READY} <= at.keys():
+        return {}
+    ready, phases = (at[READY] - at[STARTED]) / SECOND, dict(stage.run.meta.startup)
+    if not phases and LISTENING in at:
+        phases["load"] = (at[READY] - at[LISTENING]) / SECOND
+        phases["process"] = ready - phases["load"]
+    quantities = {f"start_{phase}": phases[phase] for phase in START_PHASES if phase in phases}
+    first = stage.run.requests.sort("t_send").head(1)
+    if stage.users == 1 and first["outcome"].to_list() == ["ok"]:
+        answer = float(first.select(expression(ANSWER)).item())
+        quantities |= {"start_answer": answer, COLD_START: ready + answer}
+    return quantities
+
+
 FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     OFFERED_RATE: lambda stage: len(stage.scheduled) / stage.window.seconds,
     ACHIEVED_RATE: _achieved_rate,
@@ -260,6 +288,7 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
     GOODPUT: lambda stage: goodput(stage.scheduled, stage.objectives, (stage.window.start, stage.window.end)),
     ATTAINMENT: lambda stage: attainment(stage.scheduled, stage.objectives),
     FAILURE_SHARE: lambda stage: share_interval(stage.attempted["failed"].to_numpy(), users_of(stage.attempted)),
+    CORRECT: _correct,
     FAILURE_RATE: lambda stage: int(stage.attempted["failed"].sum()) / stage.window.seconds,
     CONCURRENCY: _concurrency,
     LITTLES_LAW: _littles_law,

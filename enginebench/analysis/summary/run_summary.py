@@ -25,7 +25,7 @@ from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage_view import view_of
 from enginebench.records.files import NOT_UNDERSTOOD, place_inside, profile_files, read_document, write_inside
 from enginebench.records.metrics import CLIENT_ERROR
-from enginebench.records.run import RunFacts
+from enginebench.records.run import UNCACHED, RunFacts
 from enginebench.records.slo import Objective, RunObjectives, in_tier
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES
@@ -62,6 +62,7 @@ class RunSummary(RunFacts):
     stages: tuple[StageView, ...]
     flow: FlowSeries
     findings: tuple[Finding, ...]
+    uncached: bool = False  # the server was started with files that were not in the file cache
     profile: tuple[str, ...] = ()  # names of the files that a profiler wrote
     statistics_only: bool = False  # imported from a format without requests
     disruptions: tuple[Disruption, ...] = ()  # bursts, and what was done to the server
@@ -116,6 +117,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         stages=stages,
         flow=_flow(run, flows.result(), edges, step),
         findings=findings,
+        uncached=any(event.what == UNCACHED for event in run.meta.events),
         profile=profile_files(run.folder),
         disruptions=disruptions_of(run, in_tier(objectives)),
     )

@@ -18,6 +18,7 @@ from enginebench.analysis.answer import (
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
+    StartAnswer,
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
@@ -44,6 +45,7 @@ DELAYS = (
     "reading the prompt (prefill)",
     "delivery from the server to the client",
 )
+MAX_STARTS = 3
 BOTTLENECKS = dict(zip(TTFT_PARTS, DELAYS, strict=True))
 NO_ANSWER = {
     NoAnswer.NOTHING_MEASURED: "Nothing was measured.",
@@ -78,6 +80,8 @@ def sentence(answer: Answer) -> str:
         case CalibrationAnswer():
             rate, error = significant(answer.chunk_rate), format_error(answer.error).removeprefix("± ")
             return f"Up to {rate} chunks/s the load generator's own error is at most {error} at p99."
+        case StartAnswer():
+            return _start(answer)
         case NoAnswer():
             return NO_ANSWER[answer]
 
@@ -345,3 +349,10 @@ def _bench(answer: BenchAnswer) -> str:
         return f"{text}; {following}, the next best, has no significant difference."
     untested = "" if answer.significant else " (not tested)"
     return f"{text}, {_ratio(answer.ratio)} {following}, the next best{untested}."
+
+
+def _start(answer: StartAnswer) -> str:
+    times = [f"{clean(name)} {format_seconds(seconds)}" for name, seconds in answer.seconds[:MAX_STARTS]]
+    others = len(answer.seconds) - len(times)
+    more = f"; {counted(others, 'other')} take{'s' if others == 1 else ''} longer" if others else ""
+    return f"From the launch to the first answer it takes {in_words(times)}{more}."

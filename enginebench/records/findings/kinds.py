@@ -175,6 +175,13 @@ KINDS: tuple[Kind, ...] = (
         "masks",
     ),
     Kind(
+        "graded_under_load",
+        "questions with exact answers that a single user got right were answered worse under load (McNemar's test, "
+        "Holm-corrected p of at most 5 %: warn), or how many were right (note)",
+        "the engine gets worse under load: its speed there is not that of the same answers",
+        "look for a bug in batching (cache, masks, positions), or limit the size of the batch; docs/answers.md",
+    ),
+    Kind(
         "telemetry_missing",
         "the server's `/metrics`, or one of its series, was missing for the last 10 seconds of a window or longer "
         "(warn), or a known server publishes none of the names known for a gauge (note)",

@@ -21,6 +21,7 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
+from loadtests.harness.client.grade import is_correct
 from loadtests.harness.client.headers import merged_headers
 from loadtests.harness.client.outcome import outcome_of_opening
 from loadtests.harness.client.redaction import redacted
@@ -149,6 +150,8 @@ class Client:
                 if record.detail is not None:
                     record.detail = redacted(record.detail, self._sent)
                 self.answer_text = answer.spoken or answer.text
+                if call.expected is not None and record.outcome == "ok":
+                    record.correct = is_correct(answer.spoken, call.expected)
                 if call.kept:
                     record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
                 on_end(record)

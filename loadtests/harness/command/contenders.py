@@ -32,7 +32,8 @@ class Contender:
     """An engine to serve, or the address of a running server. `options` are the engine's, each `name=value`.
 
     `name` is the label in reports; empty for a single server, whose label is the engine that it names. With
-    `own_server`, the engine's own server is started instead of the common one.
+    `own_server`, the engine's own server is started instead of the common one. The command `restart` starts the server
+    at `url` before each run, and the paths `uncached` leave the file cache before that.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Contender:
     headers: str = field(default="", repr=False)  # one per line
     key: str | None = field(default=None, repr=False)
     own_server: bool = False
+    restart: str = ""
+    uncached: tuple[str, ...] = ()
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -58,10 +61,14 @@ def contenders(
     models: Sequence[str] = (),
     headers: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
+    restarts: Sequence[str] = (),
+    uncached: Sequence[str] = (),
 ) -> list[Contender]:
     """Return engines first, then servers, each with each of its models. Raises `UserMistake`."""
     if not engines and not urls:
         raise UserMistake("choose what to test: the URL of a running server, or --engine NAME to serve an engine.")
+    if restarts and not urls:
+        raise UserMistake("--restart starts the server at a URL: give the URL that it will have.")
     if options and not engines:
         raise UserMistake("-o sets an option of an engine that --engine serves, not of a running server.")
     alone = len(engines) + len(urls) == 1
@@ -75,6 +82,8 @@ def contenders(
     models = models or list(filter(None, [environment.get(MODEL_VARIABLE)]))
     own_models = _split("--model", models, "=", names)
     own_headers = _split("--header", headers, ".", names)
+    own_restarts = _split("--restart", restarts, "=", [contender.name for contender in named if contender.url])
+    own_paths = _split("--drop-cache", uncached, "=", names)
     complete = []
     for contender in named:
         name = contender.name
@@ -84,6 +93,8 @@ def contenders(
             contender,
             options=tuple(f"{option}={value}" for option, value in own_options.get(name, {}).items()),
             headers=headers_here,
+            restart=(own_restarts.get(name) or own_restarts[""] or [""])[-1] if contender.url else "",
+            uncached=(*own_paths[""], *own_paths.get(name, [])),
             key=environment.get(key_variable(name)) if contender.url else None,  # our server takes the common key
         )
         complete += _with_models(contender, own_models.get(name) or own_models[""])

@@ -12,25 +12,29 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from enginebench.records.files import read_meta
+from enginebench.records.formatting import format_share
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
+from loadtests.harness.command.file_cache import MAX_LEFT, drop_from_cache
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.loaded import LoadedServers
+from loadtests.harness.command.restarted_server import RestartedServer
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.run_progress import progress, where_it_stands
 from loadtests.harness.command.server_process import LOCUST, PORTS, ServerProcess, listen
 from loadtests.harness.live.live_json import read_live
-from loadtests.harness.run.options import COMMAND, PROMPT_SET, REPEAT, command_of_run, processes_options
+from loadtests.harness.run.options import COMMAND, FILES_UNCACHED, PROMPT_SET, REPEAT, command_of_run, processes_options
 from loadtests.harness.run.results_folder import FOLDER, new_folder
 
 POLL = 0.5  # seconds between two updates of the progress
@@ -62,9 +66,11 @@ def measure(
     """
     name = contender.name
     folder = new_folder(job.settings, name, datetime.now(UTC))
-    if contender.url:
-        return run_against(job, contender, contender.url, folder, repeat, terminal, {})
     log = folder / "server.log"
+    uncached = drop_cache(contender, terminal)
+    if contender.url:
+        with restarted(contender, log, terminal) as variables:
+            return run_against(job, contender, contender.url, folder, repeat, terminal, {**variables, **uncached})
 
     def new_server() -> ServerProcess:
         listener = listener_for(name, terminal, kept is not None)
@@ -75,7 +81,7 @@ def measure(
         written = server.log.stat().st_size
         try:
             unnamed = replace(contender, model=None)  # the server has its own name for the loaded model
-            measured = run_against(job, unnamed, server.url, folder, repeat, terminal, variables)
+            measured = run_against(job, unnamed, server.url, folder, repeat, terminal, {**variables, **uncached})
         finally:
             if server.log != log:  # an earlier run loaded the server
                 log.write_bytes(server.log.read_bytes()[written:])
@@ -83,6 +89,30 @@ def measure(
             return measured
         terminal.say(f"{name}: its server ended during the run; its output: {log}", style="red")
         return replace(measured, complete=False)
+
+
+@contextmanager
+def restarted(contender: Contender, log: Path, terminal: Terminal) -> Iterator[Mapping[str, str]]:
+    """Start the server with the contender's own command, if it has one, and yield the variables for Locust."""
+    if not contender.restart:
+        yield {}
+        return
+    with RestartedServer(contender.restart, contender.url, log) as server:
+        with progress(terminal.console, contender.name) as show:
+            server.wait_until_ready(lambda seconds: show(None, f"starting, {seconds:.0f} s"))
+        yield server.variables
+
+
+def drop_cache(contender: Contender, terminal: Terminal) -> dict[str, str]:
+    """Drop the contender's files from the file cache. Return a variable for Locust if that worked."""
+    if not contender.uncached:
+        return {}
+    left = drop_from_cache(map(Path, contender.uncached))
+    if left is not None and left <= MAX_LEFT:
+        return {FILES_UNCACHED: str(time.monotonic_ns())}
+    share = "an unknown share" if left is None else format_share(left)
+    terminal.say(f"{contender.name}: {share} of the files stayed in the file cache; are they in use?", style="red")
+    return {}
 
 
 def listener_for(name: str, terminal: Terminal, kept: bool) -> socket.socket:

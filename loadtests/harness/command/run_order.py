@@ -15,6 +15,8 @@ from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
 from loadtests.harness.run.target import Target, label_of
 
+STARTS = "cold_start"  # the scenario that measures the server's start
+
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
@@ -45,11 +47,15 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
         raise UserMistake("--run-id names one run: leave it out, or --repeat.")
     if job.settings.run_id and (job.settings.runs / job.settings.run_id / "meta.json").exists():
         raise UserMistake(f"{job.settings.runs / job.settings.run_id} is a run already: choose another --run-id.")
+    if job.scenario.stem == STARTS and any(contender.url and not contender.restart for contender in contenders):
+        raise UserMistake("cold_start starts the server: serve an engine with --engine, or say how with --restart.")
     endpoint: Endpoint = job.planned.endpoint if job.planned is not None else "chat"
     labelled = []
     for contender in contenders:
         name = job.settings.label or contender.name
-        if contender.url:
+        if contender.restart:
+            name = name or label_of(None, None, contender.url)
+        elif contender.url:
             Address.parse(contender.url).check(endpoint)
             settings = replace(job.settings, header=parse_headers(contender.headers) or job.settings.header)
             access = settings.access(contender.url, endpoint, {**os.environ, **contender.secrets})

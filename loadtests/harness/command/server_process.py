@@ -22,7 +22,7 @@ from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_START
 
 PYTHON = (sys.executable, "-P")  # without the current folder, whose files may have the names of packages
 LOCUST = (*PYTHON, str(Path(__file__).parents[1] / "users" / "launch.py"))
-POLL = 0.2  # seconds between two checks
+POLL, MIN_POLL = 0.2, 0.01  # seconds between two checks
 PORTS = range(8000, 8004)  # scraped by docker/prometheus/targets/servers.yml
 BACKLOG = 2048  # connections that may wait to be accepted
 STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
@@ -30,6 +30,11 @@ STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own
 
 class ServerFailed(Exception):
     """The server did not start. The text is a sentence."""
+
+
+def pause(seconds: float) -> float:
+    """Return how long to wait for the next check after `seconds`: 0.5 % of the time that is being measured."""
+    return min(POLL, max(seconds / 200, MIN_POLL))
 
 
 def listen(ports: Iterable[int]) -> socket.socket:
@@ -141,7 +146,7 @@ class ServerProcess:
                 except httpx.HTTPError:
                     pass  # the server does not answer yet
                 progress(time.monotonic() - started)
-                time.sleep(POLL)
+                time.sleep(pause(time.monotonic() - started))
 
     def _reason(self) -> str:
         line = last_line(self.log.read_text(errors="replace"))

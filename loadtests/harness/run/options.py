@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from enginebench.records.command import typed_command
+from enginebench.records.run import START_EVENTS
 from enginebench.settings.schema import MOST_USED, Setting, settings_of
 from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario, read
@@ -16,9 +17,11 @@ from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.without_effect import check_effects
 
 # Environment variables from `enginebench run` to the planning process: the typed command, the engine's process, when
-# the server was started and ready (monotonic nanoseconds), the repeat and its prompt set.
+# the server was started, listened and was ready and files left the cache (monotonic nanoseconds), the repeat and its
+# prompt set.
 COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
-SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"
+SERVER_EVENTS = {event: f"ENGINEBENCH_{event.upper().replace(' ', '_')}" for event in START_EVENTS}
+FILES_UNCACHED, SERVER_STARTED, SERVER_LISTENING, SERVER_READY = SERVER_EVENTS.values()
 REPEAT, PROMPT_SET = "ENGINEBENCH_REPEAT", "ENGINEBENCH_PROMPT_SET"
 GROWS_SINCE = "ENGINEBENCH_GROWS_SINCE"  # the instant from which `--by growth` counts, if that is not the run's start
 LOOPBACK = "127.0.0.1"

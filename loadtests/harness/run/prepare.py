@@ -9,14 +9,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from enginebench.records.files import write_meta
-from enginebench.records.run import READY, STARTED, RunEvent, RunMeta
+from enginebench.records.run import RunEvent, RunMeta
 from enginebench.records.stage import StagePlan
 from loadtests.harness.client.authentication import KEY_VARIABLE
 from loadtests.harness.client.server_address import Address, is_same_server, with_scheme
 from loadtests.harness.run.calibration import load, path_here
 from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
-from loadtests.harness.run.options import PROMPT_SET, REPEAT, SERVER_READY, SERVER_STARTED, command_of_run
+from loadtests.harness.run.options import PROMPT_SET, REPEAT, SERVER_EVENTS, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.results_folder import new_folder
 from loadtests.harness.run.run_plan import RunPlan
@@ -58,6 +58,8 @@ def prepare(
         )
     with Target(url, access) as target:
         workload, engine = fitted(target, scenario, settings)
+        startup = (engine or {}).get("startup") or {}
+        engine = engine and {name: fact for name, fact in engine.items() if name != "startup"}
         quality = target.quality(workload.model, (engine or {}).get("dtype")) if scenario.quality else None
     label = label_of(settings.label, engine, url)
     at = datetime.now(UTC)
@@ -88,14 +90,15 @@ def prepare(
         command=command_of_run(),
         repeat=int(os.environ.get(REPEAT, 0)),
         commit=commit_here(),
+        startup=startup,
         workers=workers,
         hosts=hosts,
         quality=quality,
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
     )
     start, start_wall = time.monotonic_ns(), time.time_ns()
-    server_events = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
-    meta = replace(meta, events=tuple(RunEvent(int(at) - start, what) for what, at in server_events.items() if at))
+    instants = ((what, os.environ.get(variable)) for what, variable in SERVER_EVENTS.items())
+    meta = replace(meta, events=tuple(RunEvent(int(at) - start, what) for what, at in instants if at))
     write_meta(folder, meta)
     return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace, with_keys)
 

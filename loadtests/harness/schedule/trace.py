@@ -29,7 +29,8 @@ class TraceRequest:
     exactly. `output_tokens` is `None` if the length of the answer is not known.
 
     `fields` of the body are sent as in the file, also messages that are more than text; only the API `endpoint` accepts
-    them. `pause` is the seconds from the end of the request before it in its session; `None` for the first.
+    them. `pause` is the seconds from the end of the request before it in its session; `None` for the first. `expected`
+    is the exact answer of a question, by which it is graded.
     """
 
     prompt_tokens: int | None
@@ -42,6 +43,7 @@ class TraceRequest:
     row: str = field(default="", compare=False)
     session: str | None = None
     pause: Second | None = None
+    expected: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

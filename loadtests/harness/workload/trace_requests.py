@@ -22,6 +22,8 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
 SYSTEMS = ("system", "system_prompt")
 LIMITS = ("output_tokens", "output_length", "max_tokens", "max_completion_tokens", "max_output_tokens")
 SENT = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format")
+EXPECTED = "expected_answer"
+KEPT = ("session_id", "delay", "timestamp", EXPECTED)
 REQUEST_COLUMNS = {*TEXTS, "messages", "prompt_tokens"}
 
 CONVERSATIONS = ("conversations", "conversation")
@@ -48,14 +50,17 @@ def read_request(row: Any, place: str) -> Iterator[TraceArrival]:
     fields |= {name: row[name] for name in SENT if row.get(name) not in (None, "", [])}
     session = following(row, "session_id", "delay")
     timestamp = None if "pause" in session else row.get("timestamp")
-    request = TraceRequest(prompt_tokens, _limit(row), messages=texts, fields=fields, row=place, **session)
+    expected = None if row.get(EXPECTED) in (None, "") else str(row[EXPECTED])
+    request = TraceRequest(
+        prompt_tokens, _limit(row), messages=texts, fields=fields, row=place, expected=expected, **session
+    )
     yield TraceArrival(None if timestamp in (None, "") else seconds_of(timestamp, 1e-3), (_sendable(request),))
 
 
 def unsent_columns(row: Any) -> tuple[str, ...]:
     """Return the columns of a row that `read_request` does not send."""
     texts = ("prompt",) if "prompt" in row else (*TEXTS, *ABOUT)
-    read = {*texts, *REQUEST_COLUMNS - set(TEXTS), *SYSTEMS, *LIMITS, *SENT, "session_id", "delay", "timestamp"}
+    read = {*texts, *REQUEST_COLUMNS - set(TEXTS), *SYSTEMS, *LIMITS, *SENT, *KEPT}
     return tuple(str(name) for name in row if name not in read) if isinstance(row, Mapping) else ()
 
 

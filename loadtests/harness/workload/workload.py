@@ -109,6 +109,7 @@ class Workload:
             rng.getrandbits(31),
             fields=request.fields,
             prompt_tokens=request.prompt_tokens,
+            expected=request.expected,
             session=request.session,
             turn=index if len(arrival.requests) > 1 else None,
         )
@@ -121,11 +122,12 @@ class Workload:
         *,
         fields: Mapping[str, Any] = {},
         prompt_tokens: int | None = None,
+        expected: str | None = None,
         **facts: Any,
     ) -> Call:
         """Build a request for at most `output_tokens`, with `fields` in its body. `prompt_tokens` is the planned length
-        of the prompt, `facts` are further fields of the record. Raises `UserMistake` if the API does not accept such a
-        prompt."""
+        of the prompt, `expected` its exact answer, `facts` are further fields of the record. Raises `UserMistake` if
+        the API does not accept such a prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
             model=self.model,
@@ -146,7 +148,7 @@ class Workload:
             **facts,
         )
         request_path, body = dialect.path(request), dialect.written(request)
-        return Call(request_path, body, self.streamed, dialect, self.keep_answers, record)
+        return Call(request_path, body, self.streamed, dialect, self.keep_answers, expected, record)
 
 
 class UserRequests:
@@ -214,7 +216,9 @@ class UserRequests:
         row = self._row = self._row or rows.take()  # the same row if the request is built again for another stage
         output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
         prompt = self._workload.recorded_prompt(row, self._words)
-        return self._call(prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session)
+        return self._call(
+            prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session, expected=row.expected
+        )
 
     def _of_session(self, asks: Mapping[str, str]) -> Call:
         workload = self._workload

@@ -35,6 +35,15 @@ def test_engines_and_servers_are_contenders_each_with_what_is_its_own() -> None:
     assert "all" not in repr(old)
 
 
+def test_a_server_is_started_by_its_own_command_and_files_leave_the_cache_for_whom_they_are_named() -> None:
+    engine, old, new = contenders(
+        ["a"], ["old=http://a:1", "new=http://b:2"], restarts=["serve --all", "new=serve x=1"], uncached=["/m", "a=/n"]
+    )
+    assert (engine.restart, engine.uncached) == ("", ("/m", "/n"))
+    assert (old.restart, old.uncached) == ("serve --all", ("/m",))
+    assert (new.restart, new.uncached) == ("serve x=1", ("/m",))
+
+
 @pytest.mark.parametrize(
     ("engines", "urls", "names"),
     [
@@ -62,6 +71,7 @@ def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None
         pytest.param(((), ()), "choose what to test", id="nothing"),
         pytest.param(((), ("v0.6=http://a:1",)), "`v0.6` cannot be the name of a contender", id="a dot in a name"),
         pytest.param((("v0.6=vllm",), ()), "`v0.6` cannot be the name of a contender", id="of an engine"),
+        pytest.param((["a"], (), (), (), (), {}, ["serve"]), "--restart starts the server at a URL", id="no URL"),
         pytest.param((["a", "a"], ()), "several `a`: .* such as --engine first=a", id="twice"),
         pytest.param(((), ["x=http://a", "x=http://b"]), "such as --url first=http://a", id="two servers of one name"),
         pytest.param((["a"], (), ["b.c=1"]), "`b`, which is not among the engines: a", id="another's option"),

@@ -231,7 +231,7 @@ def test_the_help_of_run_is_one_screen_with_the_scenarios_and_the_basic_options(
     ]  # fmt: skip
     scenarios = CliRunner().invoke(app, ["scenarios"]).stdout.splitlines()
     assert [line for line in scenarios if line not in lines] == []
-    assert len(scenarios) == 17
+    assert len(scenarios) == 19
 
 
 def test_help_all_has_every_option() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
@@ -150,3 +151,19 @@ def test_what_a_trace_has_is_a_dataset_too(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_gets_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"cannot read .*/nowhere\.jsonl"):
         read(Scenario(), {"dataset": "/nowhere.jsonl"}).recorded()
+
+
+def test_a_question_may_have_an_exact_answer(tmp_path: Path) -> None:
+    trace = read_dataset(jsonl(tmp_path, [{"prompt": "6 x 7?", "expected_answer": 42}, {"prompt": "Who?"}]))
+    assert [request.expected for request in trace.requests] == ["42", None]
+    assert trace.unsent_columns == ()
+
+
+def test_the_graded_questions_are_the_same_in_every_run() -> None:
+    questions = dataset("graded")
+    texts = [f"{request.messages[0][1]}: {request.expected}" for request in questions]
+    assert texts[0] == "What is 80 + 17? Answer with the number only.: 97"
+    assert (len(texts), len(set(texts))) == (200, 200)
+    assert blake2b("\n".join(texts).encode(), digest_size=8).hexdigest() == "405d9553fa2b8891"
+    assert dataset("graded") == questions
+    assert read(Scenario(), {"dataset": "graded"}).dataset == "graded"

@@ -315,6 +315,7 @@ QUANTITIES: dict[str, Callable[[Stage], float | None]] = {
     "goodput": lambda stage: sum(stage.all_good) / stage.seconds,
     "attainment": lambda stage: mean([float(one) for one in stage.all_good]),
     "failure_share": lambda stage: len(stage.failed) / (len(stage.failed) + len(stage.ok)),
+    "correct": _mean_of("correct"),
     "failure_rate": lambda stage: len(stage.failed) / stage.seconds,
     "concurrency": lambda stage: in_flight(stage.lines, stage.start, stage.end),
     "littles_law": _littles_law,

@@ -1,0 +1,71 @@
+"""A server around an engine that knows the answers to the graded questions.
+
+    python tests/support/servers/graded_engine.py sound|broken        # prints its address when it is ready
+
+With `broken`, its batch path mixes up rows: a request that runs together with others gets another one's answer.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from enginebench.settings.schema import setting
+from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest
+from loadtests.harness.workload.graded_questions import graded_questions
+
+STEP = 0.01  # seconds
+UNKNOWN = 5  # every fifth question is one that the model cannot answer
+
+
+@dataclass(frozen=True, slots=True)
+class GradedOptions:
+    batch: str = setting("sound", "sound or broken")
+
+
+class GradedEngine(BlockingEngine):
+    Options = GradedOptions
+    options: GradedOptions
+
+    def load(self) -> EngineInfo:
+        self._answers = {
+            request.messages[0][1]: (k, request.expected) for k, request in enumerate(graded_questions().requests)
+        }
+        self._running: dict[int, str] = {}
+        return EngineInfo("graded", "1", "python", "graded", "none", "cpu", "continuous", 16, 4096)
+
+    def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
+        number, answer = next(known for question, known in self._answers.items() if question in request.prompt)
+        self._running[number] = "no idea" if number % UNKNOWN == 0 else str(answer)
+        try:
+            time.sleep(STEP)
+            rows = dict(self._running)
+        finally:
+            text = self._running.pop(number)
+        others = [row for other, row in rows.items() if other != number]
+        if others and self.options.batch == "broken":
+            text = others[0]
+        yield Chunk(f"It is {text}.", 4, "stop")
+
+
+def main() -> None:
+    from engines.process.child import ChildEngine
+    from servers.app import create_app
+    from servers.http.address import listen
+    from servers.openai.prompts import ByteTokenizer
+    from servers.serve import run
+    from servers.settings import ServerSettings
+
+    target = "tests.support.servers.graded_engine:GradedEngine"
+    engine = ChildEngine("graded", None, {"batch": sys.argv[1]}, target=target)
+    settings = ServerSettings(port=0, warm_up_tokens=0)
+    run(create_app(engine, ByteTokenizer(), settings), listen(settings))
+
+
+if __name__ == "__main__":
+    main()
