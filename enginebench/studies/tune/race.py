@@ -1,0 +1,94 @@
+"""The race: rounds in which each surviving variant runs once, until one is left. It claims nothing.
+
+A run's log score is the effect of its variant plus that of its round, which a drift of the machine goes into, plus
+noise with the tails of Student's t with four degrees of freedom: an outlying run weighs little. The fit iterates the
+weights of that distribution (Lange, Little and Taylor 1989, doi:10.2307/2290063). The worse half of the survivors is
+dropped after planned rounds (successive halving, Karnin, Koren and Somekh 2013), hopeless variants at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+TAILS = 4.0  # degrees of freedom of the noise
+ITERATIONS = 20
+MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
+MIN_SPREAD = 0.002  # a smaller spread from run to run is that of a coarse score
+FINALISTS, FINAL_ROUNDS = 3, 2  # the final: at most three variants, two rounds together
+MIN_ROUNDS = 4  # before the final ends
+MANY = 6  # more survivors are halved after every round
+Round = Mapping[str, float]  # log score by variant
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`effect` is the variant's log score in an average round, with its standard error, `None` while nothing tells it.
+    `chance` is the probability of being better than the leader."""
+
+    variant: str
+    effect: float
+    error: float | None
+    chance: float | None
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`standings` are in order, the leader first. `spread` is the noise of one run, as a share."""
+
+    standings: tuple[Standing, ...]
+    spread: float
+
+
+def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
+    """Fit the effects of variants that have a run, all of them in one of the rounds together."""
+    names = [name for name in variants if any(name in scores for scores in rounds)]
+    values = np.array([[scores.get(name, math.nan) for name in names] for scores in rounds])
+    known = ~np.isnan(values)
+    values = np.where(known, values, 0.0)
+    weights = known.astype(np.float64)
+    effects = np.zeros(len(names))
+    freedom = int(known.sum()) - len(names) - len(rounds) + 1
+    spread = MIN_SPREAD
+    for _ in range(ITERATIONS):
+        for _ in range(2):  # of rounds given variants, then the reverse
+            levels = (weights * (values - effects)).sum(1) / weights.sum(1)
+            effects = (weights * (values - levels[:, None])).sum(0) / weights.sum(0)
+        if freedom <= 0:
+            break
+        residuals = np.where(known, values - effects - levels[:, None], 0.0)
+        spread = max(math.sqrt(float((weights * residuals**2).sum()) / freedom), MIN_SPREAD)
+        weights = known * (TAILS + 1) / (TAILS + (residuals / spread) ** 2)
+    errors = spread / np.sqrt(weights.sum(0))
+    order = sorted(range(len(names)), key=lambda k: (-effects[k], names[k]))
+    leader = order[0]
+    standings = []
+    for k in order:
+        behind = (effects[k] - effects[leader]) / math.hypot(errors[k], errors[leader])
+        chance = float(special.stdtr(freedom, behind)) if freedom > 0 else None
+        error = float(errors[k]) if freedom > 0 else None
+        standings.append(Standing(names[k], float(effects[k]), error, chance, int(known[:, k].sum())))
+    return Fit(tuple(standings), spread)
+
+
+def survivors(rounds: Sequence[Round], variants: Sequence[str]) -> list[str]:
+    """Return the variants that run in the next round, the leader first; a single one has won. `variants` are those
+    that did not fail, in any order."""
+    left, together = list(variants), 0  # rounds since the last halving
+    for number in range(1, len(rounds) + 1):
+        together += 1
+        so_far = [{name: scores[name] for name in variants if name in scores} for scores in rounds[:number]]
+        ranked = [standing for standing in fit(so_far, variants).standings if standing.variant in left]
+        left = [s.variant for s in ranked if s.chance is None or s is ranked[0] or s.chance >= MIN_CHANCE]
+        if len(left) > MANY or (len(left) > FINALISTS and number >= 2):
+            left, together = left[: math.ceil(len(left) / 2)], 0
+        elif number >= MIN_ROUNDS and together >= FINAL_ROUNDS and len(left) <= FINALISTS:
+            left = left[:1]
+        if len(left) == 1:
+            break
+    return left
