@@ -38,8 +38,8 @@ def one_better(percent: float) -> Callable[[int], list[float]]:
 
 def ridge(n: int) -> list[float]:
     """The default is 15 % below the best, five variants are within 1 % of the best, and all others 4 % below it."""
-    near = [0.0, -0.005, -0.005, -0.01, -0.01]
-    return [-0.15, *near, *[-0.04] * (n - 6)]
+    near = [0.15, 0.145, 0.145, 0.14, 0.14]
+    return [0.0, *near, *[0.11] * (n - 6)]
 
 
 def default_best(n: int) -> list[float]:
@@ -173,7 +173,8 @@ def line(result: Result) -> str:
         f"{result.truth:16} {result.variants:2} variants, {100 * result.spread:.0f} % {result.condition:18}: claimed "
         f"{100 * result.claimed:5.1f}, false {100 * result.false:4.1f}, right {100 * result.right:5.1f}, right or none "
         f"{100 * result.right_or_none:5.1f}, covered {covered} (all {100 * result.covered_all:.1f}), regret "
-        f"{100 * result.regret:.2f}, flattery {100 * result.flattery:.2f}, runs {result.runs:.0f} ({result.runs_p95:.0f})"
+        f"{100 * result.regret:.2f}, flattery {100 * result.flattery:.2f}, runs {result.runs:.0f} "
+        f"({result.runs_p95:.0f})"
     )
 
 

@@ -3,7 +3,8 @@
 The test flips the signs of the pairs' log ratios, which are symmetric if the two are equal because their order in a
 round is random; an outlying pair counts little by its score, that of Student's t with four degrees of freedom. Each
 look takes 1.6 %: with three equally spaced looks a claim is false in less than 5 % (Pocock 1977,
-doi:10.1093/biomet/64.2.191, takes 2.3 %). The number of pairs and the spread are those of the race, and fixed before the first pair.
+doi:10.1093/biomet/64.2.191, takes 2.3 %). The number of pairs and the spread are those of the race, and fixed before
+the first pair.
 """
 
 from __future__ import annotations
