@@ -148,6 +148,31 @@ class CalibrationAnswer:
     chunk_rate: float
 
 
+class TuneOutcome(Enum):
+    """How a confirmation ended."""
+
+    CONFIRMED = "confirmed"  # the variant is better than the default
+    NONE = "none"  # no variant beats the default
+    NOT_CONFIRMED = "not_confirmed"  # a fresh confirmation needs more rounds
+    OPEN = "open"  # the next look is still to come
+
+
+@dataclass(frozen=True, slots=True)
+class TuneAnswer:
+    """The leader of a race of `variants` against the default. `ratio` is of the `measure` and from `ratio.n` fresh
+    pairs; without a value nothing was confirmed yet. `winner` is empty if the default leads. About `more` rounds are
+    missing, in `left` variants."""
+
+    outcome: TuneOutcome
+    winner: str
+    default: str
+    measure: str
+    ratio: Estimate
+    variants: int
+    left: int
+    more: int | None
+
+
 class NoAnswer(Enum):
     """Why there is no answer."""
 
@@ -166,5 +191,6 @@ Answer = (
     | GateAnswer
     | BenchAnswer
     | CalibrationAnswer
+    | TuneAnswer
     | NoAnswer
 )

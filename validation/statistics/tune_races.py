@@ -16,7 +16,8 @@ from functools import partial
 
 import numpy as np
 
-from enginebench.studies.tune.confirmation import Confirmation, Outcome, confirm, pairs_for
+from enginebench.analysis.answer import TuneOutcome
+from enginebench.studies.tune.confirmation import Confirmation, confirm, pairs_for
 from enginebench.studies.tune.race import fit, survivors
 from validation.program import write_simulation
 from validation.statistics.systems import Generator
@@ -118,7 +119,7 @@ def tune(machine: Machine, variants: list[str]) -> tuple[str, Confirmation | Non
     spread = fit(rounds, variants).spread
     pairs = pairs_for(spread)
     differences: list[float] = []
-    while (judged := confirm(differences, spread, pairs)).outcome is Outcome.OPEN:
+    while (judged := confirm(differences, spread, pairs)).outcome is TuneOutcome.OPEN:
         for _ in range(pairs):
             scores = machine.round([left[0], DEFAULT])
             differences.append(scores[left[0]] - scores[DEFAULT])
@@ -144,7 +145,7 @@ def measure(case: tuple[str, int, float, str], races: int, seed: int) -> Result:
         assert ratio.high is not None
         covered = ratio.low <= math.exp(truth[winner]) <= ratio.high
         coverages.append(covered)
-        if judged.outcome is Outcome.CONFIRMED:
+        if judged.outcome is TuneOutcome.CONFIRMED:
             claims.append((truth[winner], covered, math.log(ratio.value) - truth[winner]))
     rights = [effect >= best - RIGHT and effect > 0 for effect, _, _ in claims]
     none = races - len(claims)

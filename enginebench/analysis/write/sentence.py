@@ -18,6 +18,8 @@ from enginebench.analysis.answer import (
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
+    TuneAnswer,
+    TuneOutcome,
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
@@ -78,6 +80,8 @@ def sentence(answer: Answer) -> str:
         case CalibrationAnswer():
             rate, error = significant(answer.chunk_rate), format_error(answer.error).removeprefix("± ")
             return f"Up to {rate} chunks/s the load generator's own error is at most {error} at p99."
+        case TuneAnswer():
+            return _tune(answer)
         case NoAnswer():
             return NO_ANSWER[answer]
 
@@ -322,3 +326,22 @@ def _bench(answer: BenchAnswer) -> str:
         return f"{text}; {following}, the next best, has no significant difference."
     untested = "" if answer.significant else " (not tested)"
     return f"{text}, {_ratio(answer.ratio)} {following}, the next best{untested}."
+
+
+def _tune(answer: TuneAnswer) -> str:
+    winner, default = clean(answer.winner), clean(answer.default)
+    if answer.ratio.value is None and answer.outcome is TuneOutcome.OPEN:
+        if answer.winner:
+            return (
+                f"{winner} leads {counted(answer.variants, 'variant')}; about {answer.more} more rounds may confirm it."
+            )
+        return f"The race is not over: {answer.left} of {counted(answer.variants, 'variant')} are left."
+    if not winner:
+        return f"No variant beats {default}, which led {counted(answer.variants, 'variant')} in the race."
+    ratio = f"{_ratio(answer.ratio)} the {answer.measure} of {default}"
+    fresh = counted(answer.ratio.n, "fresh pair")
+    if answer.outcome is TuneOutcome.CONFIRMED:
+        return f"{winner} has {ratio}, confirmed in {fresh} of runs."
+    if answer.outcome is TuneOutcome.NONE:
+        return f"No variant beats {default}: {winner}, the leader of the race, has {ratio} in {fresh} of runs."
+    return f"{winner} has {ratio} in {fresh} of runs: not confirmed; about {answer.more} more rounds are needed."

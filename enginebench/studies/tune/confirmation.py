@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from enginebench.analysis.answer import TuneOutcome
 from enginebench.records.view import Estimate
 from enginebench.studies.tune.race import ITERATIONS, TAILS
 
@@ -36,19 +36,12 @@ FLIPS = 4096
 Floats = NDArray[np.float64]
 
 
-class Outcome(Enum):
-    CONFIRMED = "confirmed"  # the variant is better than the default
-    NONE = "none"  # no variant beats the default
-    NOT_CONFIRMED = "not_confirmed"  # it needs more rounds
-    OPEN = "open"  # the next look is still to come
-
-
 @dataclass(frozen=True, slots=True)
 class Confirmation:
     """`ratio` is the variant's score to the default's, with the interval of the last look. `more` is about how many
     rounds are missing."""
 
-    outcome: Outcome
+    outcome: TuneOutcome
     ratio: Estimate
     more: int | None = None
 
@@ -66,21 +59,21 @@ def confirm(differences: Sequence[float], spread: float, pairs: int) -> Confirma
     for look in range(1, done + 1):
         seen = np.array(differences[: look * pairs])
         if _p_value(seen, scale) <= SIDE:
-            return Confirmation(Outcome.CONFIRMED, _ratio(seen, scale))
+            return Confirmation(TuneOutcome.CONFIRMED, _ratio(seen, scale))
         advantage = _location(seen, scale)
         z = advantage * math.sqrt(len(seen)) / scale
         share = look / LOOKS
         if look < LOOKS:
             prospect = float(special.ndtr((z / math.sqrt(share) - BOUNDARY) / math.sqrt(1 - share)))
             if prospect < MIN_PROSPECT:
-                return Confirmation(Outcome.NONE, _ratio(seen, scale))
+                return Confirmation(TuneOutcome.NONE, _ratio(seen, scale))
             continue
         more = _more(advantage, scale)
-        outcome = Outcome.NONE if more is None else Outcome.NOT_CONFIRMED
+        outcome = TuneOutcome.NONE if more is None else TuneOutcome.NOT_CONFIRMED
         return Confirmation(outcome, _ratio(seen, scale), more)
     seen = np.array(differences[: done * pairs])
     missing = (done + 1) * pairs - len(differences)
-    return Confirmation(Outcome.OPEN, _ratio(seen, scale) if done else Estimate(None), missing)
+    return Confirmation(TuneOutcome.OPEN, _ratio(seen, scale) if done else Estimate(None), missing)
 
 
 def _more(advantage: float, scale: float) -> int | None:
@@ -128,7 +121,7 @@ def _ratio(differences: Floats, scale: float) -> Estimate:
     center = _location(differences, scale)
     low = _end(differences, scale, center, SIDE)
     high = -_end(-differences, scale, -center, FAR_SIDE)
-    return Estimate(*(math.exp(end) for end in (center, low, high)), n=len(differences))
+    return Estimate(math.exp(center), math.exp(low), math.exp(high), len(differences))
 
 
 def _end(differences: Floats, scale: float, center: float, error: float) -> float:

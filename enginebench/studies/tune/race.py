@@ -39,14 +39,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`standings` are in order, the leader first. `spread` is the noise of one run, as a share."""
+    """`standings` are in order, the leader first. `spread` is the noise of one run, as a share, and rests on `freedom`
+    degrees of freedom."""
 
     standings: tuple[Standing, ...]
     spread: float
+    freedom: int
 
 
 def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
-    """Fit the effects of variants that have a run, all of them in one of the rounds together."""
+    """Fit the effects of the variants that have a run. Each round shares a variant with another one."""
+    rounds = [kept for scores in rounds if (kept := {name: scores[name] for name in variants if name in scores})]
     names = [name for name in variants if any(name in scores for scores in rounds)]
     values = np.array([[scores.get(name, math.nan) for name in names] for scores in rounds])
     known = ~np.isnan(values)
@@ -73,17 +76,17 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
         chance = float(special.stdtr(freedom, behind)) if freedom > 0 else None
         error = float(errors[k]) if freedom > 0 else None
         standings.append(Standing(names[k], float(effects[k]), error, chance, int(known[:, k].sum())))
-    return Fit(tuple(standings), spread)
+    return Fit(tuple(standings), spread, freedom)
 
 
-def survivors(rounds: Sequence[Round], variants: Sequence[str]) -> list[str]:
+def survivors(rounds: Sequence[Round], variants: Sequence[str], first: int = 1) -> list[str]:
     """Return the variants that run in the next round, the leader first; a single one has won. `variants` are those
-    that did not fail, in any order."""
+    that did not fail, in any order. The `first` rounds count as one: each variant ran in one of them."""
     left, together = list(variants), 0  # rounds since the last halving
-    for number in range(1, len(rounds) + 1):
+    for number in range(1, len(rounds) - first + 2):
         together += 1
-        so_far = [{name: scores[name] for name in variants if name in scores} for scores in rounds[:number]]
-        ranked = [standing for standing in fit(so_far, variants).standings if standing.variant in left]
+        judged = fit(rounds[: first + number - 1], variants)
+        ranked = [standing for standing in judged.standings if standing.variant in left]
         left = [s.variant for s in ranked if s.chance is None or s is ranked[0] or s.chance >= MIN_CHANCE]
         if len(left) > MANY or (len(left) > FINALISTS and number >= 2):
             left, together = left[: math.ceil(len(left) / 2)], 0

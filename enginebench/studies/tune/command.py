@@ -1,0 +1,195 @@
+"""The command `tune`: the options of an engine or a server that serve most within an SLO."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enginebench.settings.flags import AsJson, duration, given_texts, with_flags
+from enginebench.settings.schema import UserMistake, settings_of
+from enginebench.studies.tune.folder import Goal
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run_settings import RunSettings
+
+if TYPE_CHECKING:
+    from enginebench.studies.tune.course import Course
+    from enginebench.studies.tune.runner import TuneRunner
+    from enginebench.studies.tune.variants import Entrant
+    from loadtests.harness.command.command_terminal import Terminal
+    from loadtests.harness.command.job import Job
+
+RUNS = RunSettings().runs
+OFFERED = {
+    *("slo", "stages", "rate", "stage_seconds", "search_seconds", "prompt_tokens", "output_tokens"),
+    *("shared_prefix_tokens", "dataset", "trace", "endpoint", "header", "insecure"),
+}
+NOT_OFFERED = {s.name for kind in (Scenario, RunSettings) for s in settings_of(kind)} - OFFERED
+SCENARIOS: Mapping[Goal, str] = {"goodput": "concurrent", "capacity": "quick", "cost": "concurrent"}
+LOADS: Mapping[str, Mapping[str, str]] = {
+    "concurrent": {"stages": "32", "stage_seconds": "20"},
+    "quick": {"search_seconds": "40"},
+}
+"""The load of each run by scenario, if none is given."""
+
+ENGINE = typer.Option(metavar="[NAME=]ENGINE", help="Serve this engine and tune it; may be repeated.")
+URL = typer.Option(metavar="[NAME=]URL", help="Tune the server at this address, or compare several.")
+OPTION = typer.Option(
+    "--option",
+    "-o",
+    metavar="[ENGINE.]NAME=VALUES",
+    help="Values to try: 16,64,256 or 512..8192; a single one is for all variants. Default: what the engine declares.",
+)
+MODEL = typer.Option(metavar="[NAME=]MODEL", help="Model that the engines load, or to request from --url.")
+RESTART = typer.Option(
+    metavar="COMMAND", help="Start the server of --url with this command, in which {NAME} is the value of -o NAME."
+)
+FOR = typer.Option(
+    "--for", help="What to raise: requests within the SLO, the highest load within it, or requests for a dollar."
+)
+BUDGET = typer.Option(metavar="TIME", help="Stop in time: 30m, 2h. The same command goes on.", parser=duration(60))
+PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
+LOAD_LIMIT = typer.Option(
+    metavar="S", help="A server that is not ready by then fails. Default: 15m.", parser=duration(1)
+)
+
+
+@with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
+def tune(
+    engine: Annotated[list[str] | None, ENGINE] = None,
+    url: Annotated[list[str] | None, URL] = None,
+    option: Annotated[list[str] | None, OPTION] = None,
+    model: Annotated[list[str] | None, MODEL] = None,
+    restart: Annotated[str, RESTART] = "",
+    goal: Annotated[Goal, FOR] = "goodput",
+    budget: Annotated[float | None, BUDGET] = None,
+    price: Annotated[list[str] | None, PRICE] = None,
+    scenario: Annotated[str, typer.Option(metavar="SCENARIO", help="The load of each run. Default: concurrent.")] = "",
+    load_limit: Annotated[float | None, LOAD_LIMIT] = None,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the race. Default: one for this question in runs/.")
+    ] = None,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Find the options that serve most within an SLO, and confirm that they beat the default.
+
+    A race drops variants until one is left, and claims nothing. Fresh runs of that one and the default, in pairs, then
+    confirm it or not: if all variants are equal, a false winner is named in less than 5 %. Ctrl-C and --budget lose no
+    finished run: the same command goes on.
+
+    Exit code: 0 a variant is confirmed or none beats the default, 2 a usage error or Ctrl-C, 3 not confirmed yet.
+
+    Examples:
+
+      enginebench tune --engine vllm --model NAME --slo ttft_p95=500ms,tpot_p95=50ms
+
+      enginebench tune --engine vllm -o concurrency=16,64,256 -o batch_tokens=512..8192 --slo ttft_p95=1s --budget 1h
+
+      enginebench tune --url http://127.0.0.1:8000 -o seqs=64,128 --restart 'vllm serve NAME --max-num-seqs {seqs}'
+    """
+    from enginebench.analysis.commands.output import PAGE, deliver
+    from enginebench.analysis.settings import parse_prices
+    from enginebench.studies.study.runner import only_here
+    from enginebench.studies.tune.folder import TuneFacts, open_folder
+    from enginebench.studies.tune.report import tune_document
+    from enginebench.studies.tune.runner import OutOfTime, TuneRunner
+    from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
+    from loadtests.harness.run.options import command_of_run
+
+    began = time.monotonic()
+    terminal = Terminal()
+    headers = options.pop("header") or []
+    texts = given_texts(Scenario, options) | given_texts(RunSettings, options)
+    chosen = scenario or SCENARIOS[goal]
+    texts = {**_default_load(chosen, texts), **texts}
+    facts = TuneFacts(
+        engines=tuple(engine or ()),
+        urls=tuple(url or ()),
+        options=tuple(option or ()),
+        models=tuple(model or ()),
+        restart=restart,
+        goal=goal,
+        scenario=chosen,
+        texts=texts,
+        prices=parse_prices("\n".join(price or ())),
+    )
+    _check(facts)
+    entered = _entrants(facts, headers)
+    job = _job(facts, folder)
+    place = (folder or RUNS / facts.name).absolute()
+    open_folder(place, facts)
+    complete = False
+    with only_here(place), sigterm_is_ctrl_c():
+        deadline = math.inf if budget is None else began + budget
+        runner = TuneRunner(place, facts, entered, job, terminal, deadline, load_limit or 900.0)
+        terminal.say(f"{len(runner.variants)} variants, the default first: {place}")
+        try:
+            runner.run(lambda course: _show(course, runner, terminal))
+            complete = True
+        except OutOfTime:
+            terminal.say("The budget is over. The same command goes on.")
+            complete = True
+        except KeyboardInterrupt:
+            terminal.say("stopped; what was measured is kept, and the same command goes on")
+        if runner.course.race:
+            deliver(tune_document(runner, command_of_run()), as_json=as_json, page=place / PAGE)
+    if not complete:
+        raise typer.Exit(2)
+
+
+def _default_load(scenario: str, texts: Mapping[str, str]) -> Mapping[str, str]:
+    default = LOADS.get(scenario, {})
+    return {} if "rate" in texts or "trace" in texts else default
+
+
+def _check(facts: Any) -> None:
+    """Raises `UserMistake` for settings that contradict each other."""
+    if find_spec("polars") is None:  # `make bundle` leaves it out
+        raise UserMistake("`tune` judges its runs, for which the packages are not here.")
+    if facts.goal == "cost" and not facts.prices:
+        raise UserMistake("--for cost needs --price, in US dollars per hour.")
+    if "slo" not in facts.texts:
+        raise UserMistake("`tune` needs an SLO, such as --slo ttft_p95=500ms,tpot_p95=50ms.")
+    if facts.restart and (facts.engines or len(facts.urls) != 1):
+        raise UserMistake("--restart starts the server of one --url, and of no --engine.")
+
+
+def _entrants(facts: Any, headers: Sequence[str]) -> list[Entrant]:
+    """Raises `UserMistake`."""
+    from enginebench.settings.schema import options_by_engine
+    from enginebench.studies.tune.variants import entrants
+    from loadtests.harness.command.contenders import contenders
+
+    own = facts.options if facts.engines else ()
+    tested = contenders(facts.engines, facts.urls, own, facts.models, headers)
+    chosen = {} if facts.engines else options_by_engine(facts.options, [""])[""]
+    return entrants(tested, facts.restart, chosen)
+
+
+def _job(facts: Any, folder: Path | None) -> Job:
+    """Raises `UserMistake`."""
+    from loadtests.harness.command.job import Job
+    from loadtests.harness.command.scenarios import find_scenario
+
+    return Job.of(find_scenario(facts.scenario), facts.texts, 1, ())
+
+
+def _show(course: Course, runner: TuneRunner, terminal: Terminal) -> None:
+    """Print the variants after a round."""
+    from enginebench.records.formatting import format_ratio
+    from enginebench.settings.console import small_table
+    from enginebench.studies.tune.report import rows_of
+
+    table = small_table("variant", "runs", "in the race, to the default", "state")
+    for row in rows_of(course, [variant.name for variant in runner.variants]):
+        ratio = "" if row.ratio.value is None else format_ratio(row.ratio.value, *row.ratio.ends)
+        table.add_row(row.variant, str(row.runs), ratio, row.state)
+    terminal.console.print(table)
+    fresh = len(course.pairs)
+    terminal.say(f"round {course.round} is over" + (f", {fresh} fresh pairs" if fresh else ""))
