@@ -330,14 +330,13 @@ def _bench(answer: BenchAnswer) -> str:
 
 def _tune(answer: TuneAnswer) -> str:
     winner, default = clean(answer.winner), clean(answer.default)
+    variants = counted(answer.variants, "variant")
     if answer.ratio.value is None and answer.outcome is TuneOutcome.OPEN:
         if answer.winner:
-            return (
-                f"{winner} leads {counted(answer.variants, 'variant')}; about {answer.more} more rounds may confirm it."
-            )
-        return f"The race is not over: {answer.left} of {counted(answer.variants, 'variant')} are left."
+            return f"{winner} leads {variants}; about {answer.more} more rounds may confirm it."
+        return f"The race is not over: {answer.left} of {variants} are left."
     if not winner:
-        return f"No variant beats {default}, which led {counted(answer.variants, 'variant')} in the race."
+        return f"No variant beats {default}, which led {variants} in the race."
     ratio = f"{_ratio(answer.ratio)} the {answer.measure} of {default}"
     fresh = counted(answer.ratio.n, "fresh pair")
     if answer.outcome is TuneOutcome.CONFIRMED:

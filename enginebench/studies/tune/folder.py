@@ -55,8 +55,8 @@ class TuneFacts(Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run of a variant, in the race or, `fresh`, in the confirmation. `score` is `None` for a failure, whose sentence is `reason`. `seconds` are of the whole run,
-    of which `starting` until its server was ready."""
+    """A run of a variant, in the race or, `fresh`, in the confirmation. `score` is `None` for a failure, whose sentence
+    is `reason`. `seconds` are of the whole run, of which `starting` until its server was ready."""
 
     round: int
     variant: str

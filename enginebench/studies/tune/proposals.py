@@ -18,9 +18,7 @@ Tried = tuple[Mapping[str, str], float | None]
 def check_installed(size: int, entrants: int) -> None:
     """Raises `UserMistake` if nothing can propose some of that number of variants."""
     if entrants > 1:
-        raise UserMistake(
-            f"{size} variants of several contenders are too many: name values for {MAX_VARIANTS} at most."
-        )
+        raise UserMistake(f"{size} variants of several contenders are too many: name values for {MAX_VARIANTS}.")
     if find_spec("optuna") is None:
         raise UserMistake(
             f"{size} variants are too many for a race of at most {MAX_VARIANTS}: name fewer values, or install what "

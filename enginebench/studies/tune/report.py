@@ -188,9 +188,8 @@ def _history(runner: TuneRunner, records: Sequence[RunRecord]) -> Section:
 def _failures(course: Course) -> Section:
     rows: list[tuple[Cell, ...]] = [(Word(name, Tone.BAD), Word(reason)) for name, reason in course.failed.items()]
     columns = (Column("variant", text=True), Column("reason", text=True))
-    return Section(
-        "failed", "Failed variants", (Table("failed", "Failed variants", columns, tuple(rows)),) if rows else ()
-    )
+    table = Table("failed", "Failed variants", columns, tuple(rows))
+    return Section("failed", "Failed variants", (table,) if rows else ())
 
 
 def _outliers(course: Course, default: str) -> Iterator[Warning]:

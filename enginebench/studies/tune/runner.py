@@ -157,13 +157,15 @@ class TuneRunner:
 
         if contender.url and not variant.command:
             return self._under_load(number, contender.url, variant, path, title, {}), 0.0
-        with LoadedServers(self._terminal, keep=False) as servers:
-            with servers.loaded(variant.name, server, title, True, in_time) as (loaded, variables):
-                starting = time.monotonic() - began
-                measured = self._under_load(number, loaded.url, variant, path, title, variables)
-                if not loaded.alive:
-                    raise RunFailed(f"its server ended during the run; its output: {loaded.log}")
-                return measured, starting
+        with (
+            LoadedServers(self._terminal, keep=False) as servers,
+            servers.loaded(variant.name, server, title, True, in_time) as (loaded, variables),
+        ):
+            starting = time.monotonic() - began
+            measured = self._under_load(number, loaded.url, variant, path, title, variables)
+            if not loaded.alive:
+                raise RunFailed(f"its server ended during the run; its output: {loaded.log}")
+            return measured, starting
 
     def _under_load(
         self, number: int, url: str, variant: Variant, path: Path, title: str, variables: Mapping[str, str]

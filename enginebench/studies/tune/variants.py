@@ -71,10 +71,11 @@ class Entrant:
     @property
     def default(self) -> Variant:
         first = {axis.name: axis.values[0] for axis in self.axes} if self.restart else {}
-        return replace(self.variant(first), name=self._name(DEFAULT))
+        return self.variant(first, DEFAULT)
 
-    def variant(self, values: Mapping[str, str]) -> Variant:
-        name = self._name(" ".join(f"{option}={value}" for option, value in values.items()))
+    def variant(self, values: Mapping[str, str], name: str = "") -> Variant:
+        name = name or " ".join(f"{option}={value}" for option, value in values.items())
+        name = name if self.alone else f"{self.contender.name} {name}"
         complete = {**self.options, **values}
         options = () if self.restart else tuple(f"{option}={value}" for option, value in complete.items())
         contender = replace(self.contender, name=name, options=options)
@@ -86,9 +87,6 @@ class Entrant:
         engine = self.contender.engine
         checked = [check_options(engine, {**self.options, **own}) for own in (values, {})]
         return (checked[0].shared, checked[0].parsed) == (checked[1].shared, checked[1].parsed)
-
-    def _name(self, text: str) -> str:
-        return text if self.alone else f"{self.contender.name} {text}"
 
 
 def entrants(contenders: Sequence[Contender], restart: str, chosen: Mapping[str, str]) -> list[Entrant]:

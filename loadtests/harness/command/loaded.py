@@ -69,7 +69,8 @@ class LoadedServers:
             waiting()
 
         with progress(self._terminal.console, title) as show, ExitStack() as stack:
-            server = stack.enter_context(start())
+            server = start()
+            stack.enter_context(server)
             server.wait_until_ready(loading)
             stack.pop_all()  # the server stays up
             return server
