@@ -160,14 +160,15 @@ class TuneOutcome(Enum):
 @dataclass(frozen=True, slots=True)
 class TuneAnswer:
     """The leader of a race of `variants` against the default. `ratio` is of the `measure` and from `ratio.n` fresh
-    pairs; without a value nothing was confirmed yet. `winner` is empty if the default leads. About `more` rounds are
-    missing, in `left` variants."""
+    pairs; without a value nothing was confirmed yet. `winner` is empty if the default leads. `unmet`: no request of the
+    default met the SLO, so that the ratio is a lower bound. About `more` rounds are missing, in `left` variants."""
 
     outcome: TuneOutcome
     winner: str
     default: str
     measure: str
     ratio: Estimate
+    unmet: bool
     variants: int
     left: int
     more: int | None

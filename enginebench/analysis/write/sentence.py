@@ -339,6 +339,8 @@ def _tune(answer: TuneAnswer) -> str:
         return f"No variant beats {default}, which led {variants} in the race."
     ratio = f"{_ratio(answer.ratio)} the {answer.measure} of {default}"
     fresh = counted(answer.ratio.n, "fresh pair")
+    if answer.outcome is TuneOutcome.CONFIRMED and answer.unmet:
+        return f"{winner} serves requests within the SLO and {default} none, confirmed in {fresh} of runs."
     if answer.outcome is TuneOutcome.CONFIRMED:
         return f"{winner} has {ratio}, confirmed in {fresh} of runs."
     if answer.outcome is TuneOutcome.NONE:

@@ -181,7 +181,10 @@ def _job(facts: Any, folder: Path | None) -> Job:
 
 
 def _show(course: Course, runner: TuneRunner, terminal: Terminal) -> None:
-    """Print the variants after a round."""
+    """Print the variants after a round of the race, and the number of pairs after one of the confirmation."""
+    if course.pairs:
+        terminal.say(f"{course.left[0]} has run {len(course.pairs)} times next to the default since the race")
+        return
     from enginebench.records.formatting import format_ratio
     from enginebench.settings.console import small_table
     from enginebench.studies.tune.report import rows_of
@@ -191,5 +194,3 @@ def _show(course: Course, runner: TuneRunner, terminal: Terminal) -> None:
         ratio = "" if row.ratio.value is None else format_ratio(row.ratio.value, *row.ratio.ends)
         table.add_row(row.variant, str(row.runs), ratio, row.state)
     terminal.console.print(table)
-    fresh = len(course.pairs)
-    terminal.say(f"round {course.round} is over" + (f", {fresh} fresh pairs" if fresh else ""))

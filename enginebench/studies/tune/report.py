@@ -31,6 +31,7 @@ from enginebench.analysis.sections.figures import pareto
 from enginebench.analysis.sections.setup import setup
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.stats.student_t import t_quantile
+from enginebench.records.metrics import GOODPUT
 from enginebench.records.view import Estimate
 from enginebench.studies.tune.course import Course
 from enginebench.studies.tune.folder import RunRecord, read_runs
@@ -69,6 +70,8 @@ def _row(name: str, standings: dict[str, Standing], course: Course, default: str
     if course.left == (name,):
         confirmed = course.confirmation.outcome is TuneOutcome.CONFIRMED
         state, tone = ("confirmed", Tone.GOOD) if confirmed else ("led the race", Tone.PLAIN)
+    elif name == default and not course.in_race:
+        state, tone = "compared with", Tone.PLAIN
     if standing is None or base is None:
         return Row(name, 0, Estimate(None), state, tone)
     ratio = standing.effect - base.effect
@@ -85,8 +88,10 @@ def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:
     names = [variant.name for variant in runner.variants]
     frame = _frame(runner, records, names)
     rows = rows_of(course, names)
-    answer = _answer(runner, course, names)
-    warned = (*_outliers(course, names[0]), *warnings(frame))
+    answer = _answer(runner, course, names, frame)
+    # Variants are compared within rounds, not over the repeats that they have in common.
+    rest = (warning for warning in warnings(frame) if warning.kind != "not_interleaved")
+    warned = (*_outliers(course, names[0]), *rest)
     pictured = pareto(frame)
     sections = (
         _history(runner, records),
@@ -122,7 +127,7 @@ def _frame(runner: TuneRunner, records: Sequence[RunRecord], names: Sequence[str
     return frame_of(summaries, names[0])
 
 
-def _answer(runner: TuneRunner, course: Course, names: Sequence[str]) -> TuneAnswer:
+def _answer(runner: TuneRunner, course: Course, names: Sequence[str], frame: Frame) -> TuneAnswer:
     winner = course.left[0] if len(course.left) == 1 and course.left[0] != names[0] else ""
     confirmation = course.confirmation
     measure, _ = MEASURES[runner.facts.goal]
@@ -132,6 +137,7 @@ def _answer(runner: TuneRunner, course: Course, names: Sequence[str]) -> TuneAns
         default=names[0],
         measure=measure,
         ratio=confirmation.ratio,
+        unmet=not any(stage.value(GOODPUT) for stage in frame.engine(names[0]).stages),
         variants=len(names),
         left=len(course.left),
         more=confirmation.more,
@@ -149,10 +155,10 @@ def _table(rows: Sequence[Row], course: Course, default: str, answer: TuneAnswer
     cells: list[tuple[Cell, ...]] = [
         (
             Word(row.variant),
-            Number(answer.ratio, style="ratio", over=default)
+            Number(answer.ratio, style="ratio")
             if row.variant == answer.winner and answer.ratio.value is not None
             else None,
-            None if row.ratio.value is None else Number(row.ratio, style="ratio", over=default),
+            None if row.ratio.value is None else Number(row.ratio, style="ratio"),
             count(row.runs + (len(course.pairs) if row.variant in {answer.winner, default} else 0)),
             Word(row.state.partition(":")[0], row.tone),
         )

@@ -30,10 +30,10 @@ class NoScore(Exception):
 
 
 def summary_of(folder: Path) -> RunSummary:
-    """Raises `NoScore` for a run without a steady window."""
+    """Raises `NoScore` for a run without a steady window, or one that the SLO cannot judge."""
     try:
         (summary,) = summaries_of([str(folder)], Path())
-    except NotARun as error:
+    except (NotARun, ValueError) as error:
         raise NoScore(str(error)) from None
     return summary
 

@@ -75,7 +75,8 @@ class Entrant:
 
     def variant(self, values: Mapping[str, str], name: str = "") -> Variant:
         name = name or " ".join(f"{option}={value}" for option, value in values.items())
-        name = name if self.alone else f"{self.contender.name} {name}"
+        if not self.alone:
+            name = f"{self.contender.name} {name}" if self.axes else self.contender.name
         complete = {**self.options, **values}
         options = () if self.restart else tuple(f"{option}={value}" for option, value in complete.items())
         contender = replace(self.contender, name=name, options=options)
