@@ -1,9 +1,9 @@
 """The confirmation: the race's winner against the default, in fresh rounds of the two, with at most three looks.
 
 The test flips the signs of the pairs' log ratios, which are symmetric if the two are equal because their order in a
-round is random; an outlying pair counts little by its score, that of Student's t with four degrees of freedom. Each
-look takes 1.6 %: with three equally spaced looks a claim is false in less than 5 % (Pocock 1977,
-doi:10.1093/biomet/64.2.191, takes 2.3 %). The number of pairs and the spread are those of the race, and fixed before
+round is random; an outlying pair counts little by its score, that of Student's t with four degrees of freedom. Three
+looks with these errors make a false claim in less than 4 %, the sum of the three (equal errors at equal distances:
+Pocock 1977, doi:10.1093/biomet/64.2.191). The number of pairs and the spread are those of the race, and fixed before
 the first pair.
 """
 
@@ -23,10 +23,10 @@ from enginebench.analysis.answer import TuneOutcome
 from enginebench.records.view import Estimate
 from enginebench.studies.tune.race import ITERATIONS, TAILS
 
-LOOKS = 3
-SIDE = 0.0157  # error of one look; six pairs of equal sign have p = 1/64
-FAR_SIDE = SIDE / 2  # of the interval's upper end, which no claim depends on
-BOUNDARY = -float(special.ndtri(SIDE))  # the same in standard errors
+ERRORS = (1 / 64, 0.012, 0.012)  # of each look; six pairs of equal sign have p = 1/64
+LOOKS = len(ERRORS)
+FAR = 0.5  # share of a look's error for the interval's upper end, which no claim depends on
+BOUNDARY = -float(special.ndtri(ERRORS[-1]))  # the last look's error in standard errors
 MIN_PAIRS, MAX_PAIRS = 6, 12  # for each look
 WORTHWHILE = 0.05  # the advantage for which the number of pairs is planned
 POWER = float(special.ndtri(0.9))  # of finding it
@@ -56,24 +56,24 @@ def confirm(differences: Sequence[float], spread: float, pairs: int) -> Confirma
     """Judge the differences of log scores, variant minus default, in the order of their rounds."""
     scale = spread * math.sqrt(2)
     done = min(len(differences) // pairs, LOOKS)
-    for look in range(1, done + 1):
+    ratio = Estimate(None)
+    for look, error in enumerate(ERRORS[:done], 1):
         seen = np.array(differences[: look * pairs])
-        if _p_value(seen, scale) <= SIDE:
-            return Confirmation(TuneOutcome.CONFIRMED, _ratio(seen, scale))
+        ratio = _ratio(seen, scale, error)
+        if _p_value(seen, scale) <= error:
+            return Confirmation(TuneOutcome.CONFIRMED, ratio)
         advantage = _location(seen, scale)
         z = advantage * math.sqrt(len(seen)) / scale
         share = look / LOOKS
         if look < LOOKS:
             prospect = float(special.ndtr((z / math.sqrt(share) - BOUNDARY) / math.sqrt(1 - share)))
             if prospect < MIN_PROSPECT:
-                return Confirmation(TuneOutcome.NONE, _ratio(seen, scale))
+                return Confirmation(TuneOutcome.NONE, ratio)
             continue
         more = _more(advantage, scale)
         outcome = TuneOutcome.NONE if more is None else TuneOutcome.NOT_CONFIRMED
-        return Confirmation(outcome, _ratio(seen, scale), more)
-    seen = np.array(differences[: done * pairs])
-    missing = (done + 1) * pairs - len(differences)
-    return Confirmation(TuneOutcome.OPEN, _ratio(seen, scale) if done else Estimate(None), missing)
+        return Confirmation(outcome, ratio, more)
+    return Confirmation(TuneOutcome.OPEN, ratio, (done + 1) * pairs - len(differences))
 
 
 def _more(advantage: float, scale: float) -> int | None:
@@ -116,11 +116,11 @@ def _p_value(differences: Floats, scale: float) -> float:
     return float((sums >= sums[0] - 1e-9).mean())
 
 
-def _ratio(differences: Floats, scale: float) -> Estimate:
+def _ratio(differences: Floats, scale: float, error: float) -> Estimate:
     """Invert the test: the interval has the ratios that neither side rejects."""
     center = _location(differences, scale)
-    low = _end(differences, scale, center, SIDE)
-    high = -_end(-differences, scale, -center, FAR_SIDE)
+    low = _end(differences, scale, center, error)
+    high = -_end(-differences, scale, -center, FAR * error)
     return Estimate(math.exp(center), math.exp(low), math.exp(high), len(differences))
 
 

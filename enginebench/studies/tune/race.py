@@ -18,7 +18,7 @@ from scipy import special
 TAILS = 4.0  # degrees of freedom of the noise
 ITERATIONS = 20
 MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
-MIN_SPREAD = 0.002  # a smaller spread from run to run is that of a coarse score
+USUAL_SPREAD, PRIOR = 0.04, 4  # from run to run, before any is known; counts as much as these degrees of freedom
 FINALISTS, FINAL_ROUNDS = 3, 2  # the final: at most three variants, two rounds together
 MIN_ROUNDS = 4  # before the final ends
 MANY = 6  # more survivors are halved after every round
@@ -27,13 +27,13 @@ Round = Mapping[str, float]  # log score by variant
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`effect` is the variant's log score in an average round, with its standard error, `None` while nothing tells it.
-    `chance` is the probability of being better than the leader."""
+    """`effect` is the variant's log score in an average round, with its standard error. `chance` is the probability of
+    being better than the leader."""
 
     variant: str
     effect: float
-    error: float | None
-    chance: float | None
+    error: float
+    chance: float
     runs: int
 
 
@@ -56,16 +56,14 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
     values = np.where(known, values, 0.0)
     weights = known.astype(np.float64)
     effects = np.zeros(len(names))
-    freedom = int(known.sum()) - len(names) - len(rounds) + 1
-    spread = MIN_SPREAD
+    freedom = int(known.sum()) - len(names) - len(rounds) + 1 + PRIOR
+    spread = USUAL_SPREAD
     for _ in range(ITERATIONS):
         for _ in range(2):  # of rounds given variants, then the reverse
             levels = (weights * (values - effects)).sum(1) / weights.sum(1)
             effects = (weights * (values - levels[:, None])).sum(0) / weights.sum(0)
-        if freedom <= 0:
-            break
         residuals = np.where(known, values - effects - levels[:, None], 0.0)
-        spread = max(math.sqrt(float((weights * residuals**2).sum()) / freedom), MIN_SPREAD)
+        spread = math.sqrt((float((weights * residuals**2).sum()) + PRIOR * USUAL_SPREAD**2) / freedom)
         weights = known * (TAILS + 1) / (TAILS + (residuals / spread) ** 2)
     errors = spread / np.sqrt(weights.sum(0))
     order = sorted(range(len(names)), key=lambda k: (-effects[k], names[k]))
@@ -73,9 +71,8 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
     standings = []
     for k in order:
         behind = (effects[k] - effects[leader]) / math.hypot(errors[k], errors[leader])
-        chance = float(special.stdtr(freedom, behind)) if freedom > 0 else None
-        error = float(errors[k]) if freedom > 0 else None
-        standings.append(Standing(names[k], float(effects[k]), error, chance, int(known[:, k].sum())))
+        chance = float(special.stdtr(freedom, behind))
+        standings.append(Standing(names[k], float(effects[k]), float(errors[k]), chance, int(known[:, k].sum())))
     return Fit(tuple(standings), spread, freedom)
 
 
@@ -87,7 +84,7 @@ def survivors(rounds: Sequence[Round], variants: Sequence[str], first: int = 1) 
         together += 1
         judged = fit(rounds[: first + number - 1], variants)
         ranked = [standing for standing in judged.standings if standing.variant in left]
-        left = [s.variant for s in ranked if s.chance is None or s is ranked[0] or s.chance >= MIN_CHANCE]
+        left = [s.variant for s in ranked if number == 1 or s.chance >= MIN_CHANCE]  # one run may be an outlying one
         if len(left) > MANY or (len(left) > FINALISTS and number >= 2):
             left, together = left[: math.ceil(len(left) / 2)], 0
         elif number >= MIN_ROUNDS and together >= FINAL_ROUNDS and len(left) <= FINALISTS:

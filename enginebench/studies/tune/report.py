@@ -75,11 +75,11 @@ def _row(name: str, standings: dict[str, Standing], course: Course, default: str
     if standing is None or base is None:
         return Row(name, 0, Estimate(None), state, tone)
     ratio = standing.effect - base.effect
-    half = None
-    if name != default and standing.error is not None and base.error is not None and course.fit is not None:
+    low = high = None
+    if name != default and course.fit is not None:
         half = t_quantile(course.fit.freedom) * math.hypot(standing.error, base.error)
-    ends = (None, None) if half is None else (math.exp(ratio - half), math.exp(ratio + half))
-    return Row(name, standing.runs, Estimate(math.exp(ratio), *ends, n=standing.runs), state, tone)
+        low, high = math.exp(ratio - half), math.exp(ratio + half)
+    return Row(name, standing.runs, Estimate(math.exp(ratio), low, high, standing.runs), state, tone)
 
 
 def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:

@@ -32,6 +32,7 @@ from loadtests.harness.command.loaded import LoadedServers, Server
 from loadtests.harness.command.restarted_server import RestartedServer
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess
+from loadtests.harness.run.options import ENGINE_PID
 
 PATIENCE, EXTRA = 3.0, 60.0  # a run may take that many times its planned duration, and these seconds
 SCALED = ("tensor_parallel", "replicas")  # options that multiply the price of an engine's GPUs
@@ -165,6 +166,8 @@ class TuneRunner:
             measured = self._under_load(number, loaded.url, variant, path, title, variables)
             if not loaded.alive:
                 raise RunFailed(f"its server ended during the run; its output: {loaded.log}")
+            if loaded.variables.get(ENGINE_PID) != variables.get(ENGINE_PID):  # our server replaced it
+                raise RunFailed(f"its engine ended during the run; its output: {loaded.log}")
             return measured, starting
 
     def _under_load(

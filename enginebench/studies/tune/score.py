@@ -45,9 +45,11 @@ def score_of(summary: RunSummary, goal: Goal, price: float | None) -> float:
         for outcome, count in stage.outcomes.items():
             outcomes[outcome] = outcomes.get(outcome, 0) + count
     answered = outcomes.pop("ok", 0)
-    common = max(outcomes, key=lambda name: outcomes[name], default="")
+    if not outcomes and not answered:
+        raise NoScore("no request ended in its window: it hung, or its warm-up was not over.")
     if not answered:
-        raise NoScore(f"no request was answered: {outcomes.get(common, 0)} {common.replace('_', ' ') or 'requests'}.")
+        endings = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
+        raise NoScore(f"no request was answered ({endings}).")
     if outcomes.get(CUT_OFF, 0) > answered:
         raise NoScore(f"it hung: {outcomes[CUT_OFF]} requests had no answer at the end, {answered} were answered.")
     if goal == "capacity":
