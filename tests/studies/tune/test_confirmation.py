@@ -34,7 +34,7 @@ def test_nothing_is_said_between_two_looks(done: int, missing: int) -> None:
 
 
 def test_an_advantage_that_is_too_small_needs_more_rounds() -> None:
-    judged = confirm(([0.04] * 2 + [-0.02]) * 6, 0.03, 6)
+    judged = confirm([0.07, -0.05, 0.04] * 6, 0.04, 6)
     assert judged.outcome is TuneOutcome.NOT_CONFIRMED
     assert judged.more == 61
     assert judged.ratio.n == 18

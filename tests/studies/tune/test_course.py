@@ -79,7 +79,7 @@ def test_proposals_run_in_batches_next_to_the_default() -> None:
 
 
 def test_an_interrupted_round_is_completed() -> None:
-    course, records = play(noisy)
+    _, records = play(noisy)
     for cut in range(len(records)):
         before = course_of(records[:cut], NAMES, (), 1)
         assert (before.round, before.following[0]) == (records[cut].round, records[cut].variant)
