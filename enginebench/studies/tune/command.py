@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,17 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enginebench.settings.flags import AsJson, duration, given_texts, with_flags
-from enginebench.settings.schema import UserMistake, settings_of
-from enginebench.studies.tune.folder import Goal
+from enginebench.settings.schema import UserMistake, options_by_engine, settings_of
+from enginebench.studies.tune.folder import Goal, TuneFacts, open_folder
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from enginebench.studies.tune.course import Course
-    from enginebench.studies.tune.runner import TuneRunner
     from enginebench.studies.tune.variants import Entrant
     from loadtests.harness.command.command_terminal import Terminal
-    from loadtests.harness.command.job import Job
 
 RUNS = RunSettings().runs
 OFFERED = {
@@ -96,10 +95,12 @@ def tune(
     from enginebench.analysis.commands.output import PAGE, deliver
     from enginebench.analysis.settings import parse_prices
     from enginebench.studies.study.runner import only_here
-    from enginebench.studies.tune.folder import TuneFacts, open_folder
     from enginebench.studies.tune.report import tune_document
     from enginebench.studies.tune.runner import OutOfTime, TuneRunner
+    from enginebench.studies.tune.score import MEASURES
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
+    from loadtests.harness.command.job import Job
+    from loadtests.harness.command.scenarios import find_scenario
     from loadtests.harness.run.options import command_of_run
 
     began = time.monotonic()
@@ -107,7 +108,8 @@ def tune(
     headers = options.pop("header") or []
     texts = given_texts(Scenario, options) | given_texts(RunSettings, options)
     chosen = scenario or SCENARIOS[goal]
-    texts = {**_default_load(chosen, texts), **texts}
+    if not {"rate", "trace"} & set(texts):
+        texts = {**LOADS.get(chosen, {}), **texts}
     facts = TuneFacts(
         engines=tuple(engine or ()),
         urls=tuple(url or ()),
@@ -121,7 +123,7 @@ def tune(
     )
     _check(facts)
     entered = _entrants(facts, headers)
-    job = _job(facts, folder)
+    job = Job.of(find_scenario(chosen), texts, 1, ())
     place = (folder or RUNS / facts.name).absolute()
     open_folder(place, facts)
     complete = False
@@ -130,7 +132,7 @@ def tune(
         runner = TuneRunner(place, facts, entered, job, terminal, deadline, load_limit or 900.0)
         terminal.say(f"{len(runner.variants)} variants, the default first: {place}")
         try:
-            runner.run(lambda course: _show(course, runner, terminal))
+            runner.run(lambda course: _show(course, MEASURES[goal][0], terminal))
             complete = True
         except OutOfTime:
             terminal.say("The budget is over. The same command goes on.")
@@ -143,12 +145,7 @@ def tune(
         raise typer.Exit(2)
 
 
-def _default_load(scenario: str, texts: Mapping[str, str]) -> Mapping[str, str]:
-    default = LOADS.get(scenario, {})
-    return {} if "rate" in texts or "trace" in texts else default
-
-
-def _check(facts: Any) -> None:
+def _check(facts: TuneFacts) -> None:
     """Raises `UserMistake` for settings that contradict each other."""
     if find_spec("polars") is None:  # `make bundle` leaves it out
         raise UserMistake("`tune` judges its runs, for which the packages are not here.")
@@ -160,37 +157,26 @@ def _check(facts: Any) -> None:
         raise UserMistake("--restart starts the server of one --url, and of no --engine.")
 
 
-def _entrants(facts: Any, headers: Sequence[str]) -> list[Entrant]:
-    """Raises `UserMistake`."""
-    from enginebench.settings.schema import options_by_engine
+def _entrants(facts: TuneFacts, headers: Sequence[str]) -> list[Entrant]:
+    """Raises `UserMistake`, also for an engine that cannot run on this machine."""
     from enginebench.studies.tune.variants import entrants
     from loadtests.harness.command.contenders import contenders
+    from loadtests.harness.command.engine_checks import checked
 
     own = facts.options if facts.engines else ()
     tested = contenders(facts.engines, facts.urls, own, facts.models, headers)
     chosen = {} if facts.engines else options_by_engine(facts.options, [""])[""]
-    return entrants(tested, facts.restart, chosen)
+    entered = entrants(tested, facts.restart, chosen)
+    checked([replace(contender, options=()) for contender in tested])
+    return entered
 
 
-def _job(facts: Any, folder: Path | None) -> Job:
-    """Raises `UserMistake`."""
-    from loadtests.harness.command.job import Job
-    from loadtests.harness.command.scenarios import find_scenario
-
-    return Job.of(find_scenario(facts.scenario), facts.texts, 1, ())
-
-
-def _show(course: Course, runner: TuneRunner, terminal: Terminal) -> None:
+def _show(course: Course, measure: str, terminal: Terminal) -> None:
     """Print the variants after a round of the race, and the number of pairs after one of the confirmation."""
+    from enginebench.analysis.write.terminal import print_table
+    from enginebench.studies.tune.report import variants_table
+
     if course.pairs:
         terminal.say(f"{course.left[0]} has run {len(course.pairs)} times next to the default since the race")
-        return
-    from enginebench.records.formatting import format_ratio
-    from enginebench.settings.console import small_table
-    from enginebench.studies.tune.report import rows_of
-
-    table = small_table("variant", "runs", "in the race, to the default", "state")
-    for row in rows_of(course, [variant.name for variant in runner.variants]):
-        ratio = "" if row.ratio.value is None else format_ratio(row.ratio.value, *row.ratio.ends)
-        table.add_row(row.variant, str(row.runs), ratio, row.state)
-    terminal.console.print(table)
+    else:
+        print_table(terminal.console, variants_table(course, measure))

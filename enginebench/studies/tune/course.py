@@ -19,10 +19,11 @@ NOT_BEGUN = Confirmation(TuneOutcome.OPEN, Estimate(None))
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """`following` are the variants that still have to run in `round`; none at the end. `left` are the survivors, the
-    leader first, `failed` the reasons of the variants that were dropped. `race` and `pairs` are the log scores of
-    complete rounds. `fit` is of the race."""
+    """`variants` are all of them, the default first. `following` are those that still have to run in `round`; none at
+    the end. `left` are the survivors, the leader first, `failed` the reasons of the variants that were dropped. `race`
+    and `pairs` are the log scores of complete rounds. `fit` is of the race."""
 
+    variants: tuple[str, ...]
     round: int
     following: tuple[str, ...]
     left: tuple[str, ...]
@@ -76,7 +77,9 @@ def course_of(records: Sequence[RunRecord], variants: Sequence[str], batches: Se
         missing = tuple(name for name in order if name not in done)
         if missing or not participants or (default in failed):
             own = pairs.get(challenger, [])
-            return Course(number, missing, tuple(left), failed, tuple(race), tuple(own), judged, confirmation)
+            return Course(
+                tuple(variants), number, missing, tuple(left), failed, tuple(race), tuple(own), judged, confirmation
+            )
         for name in participants:
             if done[name].score is None:
                 failed[name] = done[name].reason or ""

@@ -1,11 +1,11 @@
-"""A race as a document: the confirmed answer first, the race's variants, its history and the speeds of all variants."""
+"""A race as a document: the confirmed answer first, then the variants, every run, and the speeds of all variants."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 from scipy.stats import fisher_exact
@@ -32,10 +32,9 @@ from enginebench.analysis.sections.setup import setup
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.stats.student_t import t_quantile
 from enginebench.records.metrics import GOODPUT
-from enginebench.records.view import Estimate
+from enginebench.records.view import NO_SAMPLES, Estimate
 from enginebench.studies.tune.course import Course
 from enginebench.studies.tune.folder import RunRecord, read_runs
-from enginebench.studies.tune.race import Standing
 from enginebench.studies.tune.runner import TuneRunner
 from enginebench.studies.tune.score import MEASURES, NoScore, summary_of
 
@@ -43,78 +42,92 @@ OUTLYING = 4.0  # spreads below a variant's median: such a run is an outlying on
 UNEQUAL = 0.05  # p value of unequal rates of outlying runs
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A variant of the race. `ratio` is of its score to the default's in the same rounds, and confirms nothing."""
-
-    variant: str
-    runs: int
-    ratio: Estimate
-    state: str
-    tone: Tone
-
-
-def rows_of(course: Course, variants: Sequence[str]) -> list[Row]:
-    """Return the variants in order: the survivors, those that were dropped, those that failed."""
-    standings = {} if course.fit is None else {standing.variant: standing for standing in course.fit.standings}
-    places = {name: place for place, name in enumerate((*course.left, *standings, *variants))}
-    ranks = {name: (name in course.failed, name not in course.left, places.get(name, 0)) for name in variants}
-    return [_row(name, standings, course, variants[0]) for name in sorted(variants, key=lambda name: ranks[name])]
-
-
-def _row(name: str, standings: dict[str, Standing], course: Course, default: str) -> Row:
-    standing, base = standings.get(name), standings.get(default)
-    if name in course.failed:
-        return Row(name, 0, Estimate(None), f"failed: {course.failed[name]}", Tone.BAD)
-    state, tone = ("racing", Tone.PLAIN) if name in course.left else ("dropped", Tone.DIM)
-    if course.left == (name,):
-        confirmed = course.confirmation.outcome is TuneOutcome.CONFIRMED
-        state, tone = ("confirmed", Tone.GOOD) if confirmed else ("led the race", Tone.PLAIN)
-    elif name == default and not course.in_race:
-        state, tone = "compared with", Tone.PLAIN
-    if standing is None or base is None:
-        return Row(name, 0, Estimate(None), state, tone)
-    ratio = standing.effect - base.effect
-    low = high = None
-    if name != default and course.fit is not None:
-        half = t_quantile(course.fit.freedom) * math.hypot(standing.error, base.error)
-        low, high = math.exp(ratio - half), math.exp(ratio + half)
-    return Row(name, standing.runs, Estimate(math.exp(ratio), low, high, standing.runs), state, tone)
-
-
 def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:
-    """Raises `UserMistake` if nothing was measured."""
+    """Report on a race of which the default has at least one run."""
     course, records = runner.course, read_runs(runner.folder)
-    names = [variant.name for variant in runner.variants]
-    frame = _frame(runner, records, names)
-    rows = rows_of(course, names)
-    answer = _answer(runner, course, names, frame)
+    frame = _frame(runner, records)
+    measure, unit = MEASURES[runner.facts.goal]
+    answer = _answer(runner, course, frame)
     # Variants are compared within rounds, not over the repeats that they have in common.
     rest = (warning for warning in warnings(frame) if warning.kind != "not_interleaved")
-    warned = (*_outliers(course, names[0]), *rest)
-    pictured = pareto(frame)
-    sections = (
-        _history(runner, records),
-        _failures(course),
-        setup(frame),
-        warnings_section(warned),
+    warned = (*_outliers(course, answer), *rest)
+    sections = (_history(records, unit), _failures(course), setup(frame), warnings_section(warned))
+    numbers = [{"engine": name} | cells(measure, "ratio in the race", "", r) for name, r in _ratios(course).items()]
+    numbers += (
+        [{"engine": answer.winner} | cells(measure, "confirmed ratio", "", answer.ratio)] if answer.winner else []
     )
     return Document(
         title="Tuning",
         tested=frame.tested,
         objectives=frame.tier,
         answer=answer,
-        candidates=_table(rows, course, names[0], answer),
-        figure=pictured,
+        candidates=variants_table(course, measure),
+        figure=pareto(frame),
         next=_next(runner, answer, command),
         warnings=warned,
         sections=tuple(section for section in sections if section.blocks),
-        frame=pl.concat([frame.table, _numbers(rows, answer)]),
+        frame=pl.concat([frame.table, pl.DataFrame(numbers, schema=FRAME)]),
         exit_code=GOOD if answer.outcome in {TuneOutcome.CONFIRMED, TuneOutcome.NONE} else NOT_ENOUGH,
     )
 
 
-def _frame(runner: TuneRunner, records: Sequence[RunRecord], names: Sequence[str]) -> Frame:
+def variants_table(course: Course, measure: str) -> Table:
+    """Show the survivors first, the leader before the others, then what was dropped, then what failed."""
+    default, ratios = course.variants[0], _ratios(course)
+    places = {name: place for place, name in enumerate((*course.left, *ratios, *course.variants))}
+    ranks = {name: (name in course.failed, name not in course.left, places[name]) for name in course.variants}
+    runs = {} if course.fit is None else {standing.variant: standing.runs for standing in course.fit.standings}
+    columns = (
+        Column("variant", text=True),
+        Column(f"{measure}, confirmed"),
+        Column("in the race", rank=1),
+        Column("runs", rank=2),
+        Column("state", text=True),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for name in sorted(course.variants, key=lambda name: ranks[name]):
+        leads = course.left == (name,) and name != default
+        fresh = len(course.pairs) if leads or name == default else 0
+        confirmed = course.confirmation.ratio if leads else NO_SAMPLES
+        rows.append(
+            (
+                Word(name),
+                None if confirmed.value is None else Number(confirmed, style="ratio"),
+                Number(ratios[name], style="ratio") if name in ratios else None,
+                count(runs.get(name, 0) + fresh),
+                _state(name, course),
+            )
+        )
+    return Table("candidates", f"Variants, against {default}", columns, tuple(rows), 0).without_empty_columns()
+
+
+def _state(name: str, course: Course) -> Word:
+    if name in course.failed:
+        return Word("failed", Tone.BAD)
+    if course.left == (name,):
+        confirmed = course.confirmation.outcome is TuneOutcome.CONFIRMED
+        return Word("confirmed", Tone.GOOD) if confirmed else Word("led the race")
+    if name in course.left:
+        return Word("racing")
+    return Word("compared with") if name == course.variants[0] and not course.in_race else Word("dropped", Tone.DIM)
+
+
+def _ratios(course: Course) -> Mapping[str, Estimate]:
+    """Return each score in the race to the default's, the best first. They confirm nothing."""
+    if course.fit is None:
+        return {}
+    default = next(standing for standing in course.fit.standings if standing.variant == course.variants[0])
+    ratios = {}
+    for standing in course.fit.standings:
+        ratio = standing.effect - default.effect
+        half = t_quantile(course.fit.freedom) * math.hypot(standing.error, default.error)
+        ends = (0.0, 0.0) if standing is default else (ratio - half, ratio + half)
+        low, high = map(math.exp, ends)
+        ratios[standing.variant] = Estimate(math.exp(ratio), low, high, standing.runs)
+    return ratios
+
+
+def _frame(runner: TuneRunner, records: Sequence[RunRecord]) -> Frame:
     """Read the runs that have a score, each variant under its name and with its round as the repeat."""
     summaries = []
     for record in records:
@@ -124,59 +137,27 @@ def _frame(runner: TuneRunner, records: Sequence[RunRecord], names: Sequence[str
             except NoScore:  # its records were deleted
                 continue
             summaries.append(replace(summary, label=record.variant, repeat=record.round))
-    return frame_of(summaries, names[0])
+    return frame_of(summaries, runner.variants[0].name)
 
 
-def _answer(runner: TuneRunner, course: Course, names: Sequence[str], frame: Frame) -> TuneAnswer:
-    winner = course.left[0] if len(course.left) == 1 and course.left[0] != names[0] else ""
-    confirmation = course.confirmation
-    measure, _ = MEASURES[runner.facts.goal]
+def _answer(runner: TuneRunner, course: Course, frame: Frame) -> TuneAnswer:
+    default = course.variants[0]
     return TuneAnswer(
-        outcome=confirmation.outcome,
-        winner=winner,
-        default=names[0],
-        measure=measure,
-        ratio=confirmation.ratio,
-        unmet=not any(stage.value(GOODPUT) for stage in frame.engine(names[0]).stages),
-        variants=len(names),
+        outcome=course.confirmation.outcome,
+        winner=course.left[0] if len(course.left) == 1 and course.left[0] != default else "",
+        default=default,
+        measure=MEASURES[runner.facts.goal][0],
+        ratio=course.confirmation.ratio,
+        unmet=not any(stage.value(GOODPUT) for stage in frame.engine(default).stages),
+        variants=len(course.variants),
         left=len(course.left),
-        more=confirmation.more,
+        more=course.confirmation.more,
     )
 
 
-def _table(rows: Sequence[Row], course: Course, default: str, answer: TuneAnswer) -> Table:
-    columns = (
-        Column("variant", text=True),
-        Column(f"{answer.measure}, confirmed"),
-        Column("in the race", rank=1),
-        Column("runs", rank=2),
-        Column("state", text=True),
-    )
-    cells: list[tuple[Cell, ...]] = [
-        (
-            Word(row.variant),
-            Number(answer.ratio, style="ratio")
-            if row.variant == answer.winner and answer.ratio.value is not None
-            else None,
-            None if row.ratio.value is None else Number(row.ratio, style="ratio"),
-            count(row.runs + (len(course.pairs) if row.variant in {answer.winner, default} else 0)),
-            Word(row.state.partition(":")[0], row.tone),
-        )
-        for row in rows
-    ]
-    return Table("candidates", f"Variants, against {default}", columns, tuple(cells), 0).without_empty_columns()
-
-
-def _history(runner: TuneRunner, records: Sequence[RunRecord]) -> Section:
-    """Show every run: the rounds of the race, then the fresh ones."""
-    _, unit = MEASURES[runner.facts.goal]
-    headings = (
-        Column("round"),
-        Column("part", text=True),
-        Column("variant", text=True),
-        Column("score", unit),
-        Column("start", "s", rank=1),
-    )
+def _history(records: Sequence[RunRecord], unit: str) -> Section:
+    names = (Column("part", text=True), Column("variant", text=True))
+    columns = (Column("round"), *names, Column("score", unit), Column("start", "s", rank=1))
     rows: list[tuple[Cell, ...]] = [
         (
             count(record.round + 1),
@@ -187,52 +168,41 @@ def _history(runner: TuneRunner, records: Sequence[RunRecord]) -> Section:
         )
         for record in records
     ]
-    table = Table("history", "Runs in their order", headings, tuple(rows), 2)
-    return Section("history", "The race and the confirmation", (table.without_empty_columns(),), folded=True)
+    table = Table("history", "Runs in their order", columns, tuple(rows), 2).without_empty_columns()
+    return Section("history", "The race and the confirmation", (table,), folded=True)
 
 
 def _failures(course: Course) -> Section:
     rows: list[tuple[Cell, ...]] = [(Word(name, Tone.BAD), Word(reason)) for name, reason in course.failed.items()]
-    columns = (Column("variant", text=True), Column("reason", text=True))
-    table = Table("failed", "Failed variants", columns, tuple(rows))
-    return Section("failed", "Failed variants", (table,) if rows else ())
+    table = Table("failed", "Failed variants", (Column("variant", text=True), Column("reason", text=True)), tuple(rows))
+    return Section("failed", table.title, (table,) if rows else ())
 
 
-def _outliers(course: Course, default: str) -> Iterator[Warning]:
+def _outliers(course: Course, answer: TuneAnswer) -> Iterator[Warning]:
     """Warn if the winner and the default have outlying runs at unequal rates (Fisher's exact test)."""
-    if len(course.pairs) < 2 or course.fit is None:
+    if course.fit is None or len(course.pairs) < 2:
         return
-    (winner,) = course.left
-    counts = []
-    for name in (winner, default):
+    n, counts = len(course.pairs), []
+    for name in (answer.winner, answer.default):
         scores = sorted(pair[name] for pair in course.pairs)
-        limit = scores[len(scores) // 2] - OUTLYING * course.fit.spread
-        counts.append(sum(score < limit for score in scores))
-    n = len(course.pairs)
-    table = [[bad, n - bad] for bad in counts]
-    if fisher_exact(table).pvalue <= UNEQUAL:
-        evidence = f"{counts[0]} of {n} runs of {winner} were outlying, and {counts[1]} of {default}"
-        yield Warning("unequal_outliers", "warn", evidence, "repeat the confirmation, and find out what slows them")
+        counts.append(sum(score < scores[n // 2] - OUTLYING * course.fit.spread for score in scores))
+    if fisher_exact([[outlying, n - outlying] for outlying in counts]).pvalue <= UNEQUAL:
+        evidence = f"{counts[0]} of {n} runs of {answer.winner} were outlying, and {counts[1]} of {answer.default}"
+        yield Warning("unequal_outliers", "warn", evidence, "find out what slows them, and tune again")
 
 
 def _next(runner: TuneRunner, answer: TuneAnswer, command: Sequence[str]) -> NextStep | None:
-    """Serve the winner; go on with what is missing; or confirm the leader alone, in fresh rounds."""
+    """Serve the winner, go on with what is missing, or confirm the leader alone in fresh rounds."""
     if answer.outcome is TuneOutcome.OPEN:
         return NextStep("continue_tune", tuple(command))
-    if not answer.winner or answer.outcome is TuneOutcome.NONE:
+    if answer.outcome is TuneOutcome.NOT_CONFIRMED:
+        return NextStep("confirm_alone", names={"variant": answer.winner, "more": str(answer.more)})
+    if answer.outcome is TuneOutcome.NONE:
         return None
-    variant = runner.variant(answer.winner)
-    if answer.outcome is TuneOutcome.CONFIRMED:
-        contender = variant.contender
-        serve = ["enginebench", "serve", contender.engine] + (["--model", contender.model] if contender.model else [])
-        serve += [word for option in contender.options for word in ("-o", option)]
-        words = shlex.split(variant.command) if variant.command else serve if contender.engine else []
-        return NextStep("serve", tuple(words), names={"variant": answer.winner})
-    return NextStep("confirm_alone", names={"variant": answer.winner, "more": str(answer.more)})
-
-
-def _numbers(rows: Sequence[Row], answer: TuneAnswer) -> pl.DataFrame:
-    numbers = [{"engine": row.variant} | cells(answer.measure, "ratio in the race", "", row.ratio) for row in rows]
-    if answer.ratio.value is not None:
-        numbers.append({"engine": answer.winner} | cells(answer.measure, "confirmed ratio", "", answer.ratio))
-    return pl.DataFrame(numbers, schema=FRAME)
+    variant = next(variant for variant in runner.variants if variant.name == answer.winner)
+    contender, words = variant.contender, shlex.split(variant.command)
+    if contender.engine:
+        words = ["enginebench", "serve", contender.engine]
+        words += ["--model", contender.model] if contender.model else []
+        words += [word for option in contender.options for word in ("-o", option)]
+    return NextStep("serve", tuple(words), names={"variant": answer.winner})
