@@ -119,11 +119,11 @@ def tune(machine: Machine, variants: list[str]) -> tuple[str, Confirmation | Non
     spread = fit(rounds, variants).spread
     pairs = pairs_for(spread)
     differences: list[float] = []
-    while (judged := confirm(differences, spread, pairs)).outcome is TuneOutcome.OPEN:
+    while (confirmation := confirm(differences, spread, pairs)).outcome is TuneOutcome.OPEN:
         for _ in range(pairs):
             scores = machine.round([left[0], DEFAULT])
             differences.append(scores[left[0]] - scores[DEFAULT])
-    return left[0], judged
+    return left[0], confirmation
 
 
 def measure(case: tuple[str, int, float, str], races: int, seed: int) -> Result:
@@ -135,17 +135,17 @@ def measure(case: tuple[str, int, float, str], races: int, seed: int) -> Result:
     claims, coverages, runs = [], [], []
     for _ in range(races):
         machine = Machine(truth, spread, *CONDITIONS[condition], rng)
-        winner, judged = tune(machine, variants)
+        winner, confirmation = tune(machine, variants)
         runs.append(machine.runs)
-        if judged is None:
+        if confirmation is None:
             continue
-        ratio = judged.ratio
+        ratio = confirmation.ratio
         assert ratio.value is not None
         assert ratio.low is not None
         assert ratio.high is not None
         covered = ratio.low <= math.exp(truth[winner]) <= ratio.high
         coverages.append(covered)
-        if judged.outcome is TuneOutcome.CONFIRMED:
+        if confirmation.outcome is TuneOutcome.CONFIRMED:
             claims.append((truth[winner], covered, math.log(ratio.value) - truth[winner]))
     rights = [effect >= best - RIGHT and effect > 0 for effect, _, _ in claims]
     none = races - len(claims)

@@ -52,7 +52,7 @@ def course_of(records: Sequence[RunRecord], variants: Sequence[str], batches: Se
     number = 0
     while True:
         alive = [name for name in variants if name not in failed]
-        judged = fit(race, alive) if race else None
+        race_fit = fit(race, alive) if race else None
         confirmation = NOT_BEGUN
         if number < len(ends):
             batch = variants[ends[number] - batches[number] : ends[number]]
@@ -64,10 +64,10 @@ def course_of(records: Sequence[RunRecord], variants: Sequence[str], batches: Se
             participants = list(left)
         challenger = left[0] if len(left) == 1 and race else default
         if challenger != default:
-            assert judged is not None
+            assert race_fit is not None
             own = pairs.setdefault(challenger, [])
             differences = [scores[challenger] - scores[default] for scores in own]
-            confirmation = confirm(differences, judged.spread, pairs_for(judged.spread))
+            confirmation = confirm(differences, race_fit.spread, pairs_for(race_fit.spread))
             participants = [challenger, default] if confirmation.outcome is TuneOutcome.OPEN else []
         elif len(left) == 1:
             participants = []
@@ -78,7 +78,7 @@ def course_of(records: Sequence[RunRecord], variants: Sequence[str], batches: Se
         if missing or not participants or (default in failed):
             own = pairs.get(challenger, [])
             return Course(
-                tuple(variants), number, missing, tuple(left), failed, tuple(race), tuple(own), judged, confirmation
+                tuple(variants), number, missing, tuple(left), failed, tuple(race), tuple(own), race_fit, confirmation
             )
         for name in participants:
             if done[name].score is None:

@@ -10,7 +10,7 @@ from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune.variants import MAX_VARIANTS, Axis
 
 BATCH, BATCHES = 6, 4  # variants that are proposed together, and how often
-MAX_TRIES = 20  # for one proposal that is not known yet
+MAX_TRIES = 20  # for one proposal that is not taken yet
 Tried = tuple[Mapping[str, str], float | None]
 """Values of the options, and the log score relative to the default's in the same round; `None` for a failure."""
 
@@ -40,7 +40,7 @@ def propose(axes: Sequence[Axis], tried: Sequence[Tried], seed: int) -> list[Map
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = {axis.name: distribution(axis) for axis in axes}
-    # Proposals of a batch are not judged yet: `constant_liar` keeps them apart (Ginsbourger et al. 2010).
+    # Proposals of a batch are not judged yet: `constant_liar` keeps their distance (Ginsbourger et al. 2010).
     sampler = optuna.samplers.TPESampler(seed=seed + len(tried), n_startup_trials=BATCH, constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     scores = [score for _, score in tried if score is not None]
@@ -57,13 +57,13 @@ def propose(axes: Sequence[Axis], tried: Sequence[Tried], seed: int) -> list[Map
                 params=parsed, distributions=distributions, value=worst if score is None else score
             )
         )
-    known = [dict(values) for values, _ in tried]
+    taken = [dict(values) for values, _ in tried]
     batch: list[Mapping[str, str]] = []
     for _ in range(BATCH * MAX_TRIES):
         params = study.ask(distributions).params
         values = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in params.items()}
-        if values not in known:
-            known.append(values)
+        if values not in taken:
+            taken.append(values)
             batch.append(values)
         if len(batch) == BATCH:
             break

@@ -18,7 +18,7 @@ from scipy import special
 TAILS = 4.0  # degrees of freedom of the noise
 ITERATIONS = 20
 MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
-USUAL_SPREAD, PRIOR = 0.04, 4  # from run to run, before any is known; counts as much as these degrees of freedom
+USUAL_SPREAD, PRIOR = 0.04, 4  # from run to run, before any is observed; counts as much as these degrees of freedom
 FINALISTS, FINAL_ROUNDS = 3, 2  # the final: at most three variants, two rounds together
 MIN_ROUNDS = 4  # before the final ends
 MANY = 6  # more survivors are halved after every round
@@ -52,19 +52,19 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
     rounds = [kept for scores in rounds if (kept := {name: scores[name] for name in variants if name in scores})]
     names = [name for name in variants if any(name in scores for scores in rounds)]
     values = np.array([[scores.get(name, math.nan) for name in names] for scores in rounds])
-    known = ~np.isnan(values)
-    values = np.where(known, values, 0.0)
-    weights = known.astype(np.float64)
+    observed = ~np.isnan(values)
+    values = np.where(observed, values, 0.0)
+    weights = observed.astype(np.float64)
     effects = np.zeros(len(names))
-    freedom = int(known.sum()) - len(names) - len(rounds) + 1 + PRIOR
+    freedom = int(observed.sum()) - len(names) - len(rounds) + 1 + PRIOR
     spread = USUAL_SPREAD
     for _ in range(ITERATIONS):
         for _ in range(2):  # of rounds given variants, then the reverse
             levels = (weights * (values - effects)).sum(1) / weights.sum(1)
             effects = (weights * (values - levels[:, None])).sum(0) / weights.sum(0)
-        residuals = np.where(known, values - effects - levels[:, None], 0.0)
+        residuals = np.where(observed, values - effects - levels[:, None], 0.0)
         spread = math.sqrt((float((weights * residuals**2).sum()) + PRIOR * USUAL_SPREAD**2) / freedom)
-        weights = known * (TAILS + 1) / (TAILS + (residuals / spread) ** 2)
+        weights = observed * (TAILS + 1) / (TAILS + (residuals / spread) ** 2)
     errors = spread / np.sqrt(weights.sum(0))
     order = sorted(range(len(names)), key=lambda k: (-effects[k], names[k]))
     leader = order[0]
@@ -72,7 +72,7 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
     for k in order:
         behind = (effects[k] - effects[leader]) / math.hypot(errors[k], errors[leader])
         chance = float(special.stdtr(freedom, behind))
-        standings.append(Standing(names[k], float(effects[k]), float(errors[k]), chance, int(known[:, k].sum())))
+        standings.append(Standing(names[k], float(effects[k]), float(errors[k]), chance, int(observed[:, k].sum())))
     return Fit(tuple(standings), spread, freedom)
 
 
@@ -82,8 +82,8 @@ def survivors(rounds: Sequence[Round], variants: Sequence[str], first: int = 1) 
     left, together = list(variants), 0  # rounds since the last halving
     for number in range(1, len(rounds) - first + 2):
         together += 1
-        judged = fit(rounds[: first + number - 1], variants)
-        ranked = [standing for standing in judged.standings if standing.variant in left]
+        current = fit(rounds[: first + number - 1], variants)
+        ranked = [standing for standing in current.standings if standing.variant in left]
         left = [s.variant for s in ranked if number == 1 or s.chance >= MIN_CHANCE]  # one run may be an outlying one
         if len(left) > MANY or (len(left) > FINALISTS and number >= 2):
             left, together = left[: math.ceil(len(left) / 2)], 0

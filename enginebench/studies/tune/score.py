@@ -14,7 +14,7 @@ from enginebench.records.metrics import GOODPUT
 from enginebench.records.request import CUT_OFF
 from enginebench.studies.tune.folder import Goal
 
-LEAST = 0.5  # of a request in the window, or of the lowest load
+MIN_SHARE = 0.5  # of a request in the window, or of the lowest load
 
 
 MEASURES: Mapping[Goal, tuple[str, str]] = {
@@ -56,6 +56,6 @@ def score_of(summary: RunSummary, goal: Goal, price: float | None) -> float:
         (capacity,) = capacities_of(engine_runs_of([summary])) or (None,)
         if capacity is None:
             raise NoScore("its load was not measured.")
-        return capacity.load or LEAST * min(stage.load for stage in summary.stages)
-    rates = [max(stage.value(GOODPUT) or 0.0, LEAST / stage.seconds) for stage in summary.stages]
+        return capacity.load or MIN_SHARE * min(stage.load for stage in summary.stages)
+    rates = [max(stage.value(GOODPUT) or 0.0, MIN_SHARE / stage.seconds) for stage in summary.stages]
     return max(rates) * (3600 / price if goal == "cost" and price else 1.0)

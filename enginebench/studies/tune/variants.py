@@ -114,19 +114,21 @@ def entrants(contenders: Sequence[Contender], restart: str, chosen: Mapping[str,
 
 def variants_of(entrant: Entrant) -> list[Variant]:
     """Return the default, then the other combinations of all values."""
-    others = [entrant.variant(values) for values in entrant.grid if values and not entrant.is_default(values)]
-    return [entrant.default, *others]
+    combinations = [entrant.variant(values) for values in entrant.grid if values and not entrant.is_default(values)]
+    return [entrant.default, *combinations]
 
 
 def _of_engine(contender: Contender) -> tuple[tuple[Axis, ...], dict[str, str]]:
     """Raises `UserMistake` for an option that does not exist, and a value that it does not take."""
-    known = {setting.name: setting for setting in settings(contender.engine)}
-    given = dict(option.split("=", 1) for option in contender.options)
-    check_options(contender.engine, {name: text for name, text in given.items() if name not in known})
-    axes, fixed = _split({name: _axis(name, text, "int" in str(known[name].hint)) for name, text in given.items()})
+    settings_by_name = {setting.name: setting for setting in settings(contender.engine)}
+    texts = dict(option.split("=", 1) for option in contender.options)
+    check_options(contender.engine, {name: text for name, text in texts.items() if name not in settings_by_name})
+    axes, fixed = _split(
+        {name: _axis(name, text, "int" in str(settings_by_name[name].hint)) for name, text in texts.items()}
+    )
     if not axes:
-        declared = {name: s.tune for name, s in known.items() if s.tune and name not in given}
-        axes = tuple(_axis(name, text, "int" in str(known[name].hint)) for name, text in declared.items())
+        declared = {name: s.tune for name, s in settings_by_name.items() if s.tune and name not in texts}
+        axes = tuple(_axis(name, text, "int" in str(settings_by_name[name].hint)) for name, text in declared.items())
     for axis in axes:
         for value in axis.values:
             check_options(contender.engine, {**fixed, axis.name: value})
@@ -140,7 +142,7 @@ def _split(axes: Mapping[str, Axis]) -> tuple[tuple[Axis, ...], dict[str, str]]:
 
 
 def _axis(name: str, text: str, whole: bool) -> Axis:
-    """Raises `UserMistake` for a range that is none."""
+    """Raises `UserMistake` for a range without two ends above zero."""
     if match := RANGE.fullmatch(text.strip()):
         low, high = float(match[1]), float(match[2])
         whole = whole and low.is_integer() and high.is_integer()
