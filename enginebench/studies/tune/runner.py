@@ -111,20 +111,24 @@ class TuneRunner:
         self._batches.append(len(batch.values))
 
     def _run(self, course: Course, variant: Variant) -> None:
+        """Run a variant and write its record. One that ran before has a second try after a failure."""
         began, number = time.monotonic(), course.round
         path = self.folder / RUNS / f"{number}-{self.variants.index(variant)}"
-        shutil.rmtree(path, ignore_errors=True)  # of a run that was interrupted
-        path.mkdir(parents=True)
-        starting, score, reason = 0.0, None, None
-        try:
-            measured, starting = self._measured(number, variant, path)
-            summary = summary_of(measured.folder)
-            score = score_of(summary, self.facts.goal, self._price(variant))
-        except (ServerFailed, RunFailed, NoScore) as failure:
-            if time.monotonic() >= self._deadline:
-                raise OutOfTime from None
-            reason = str(failure).partition("\n")[0]
-            self._terminal.say(f"{variant.name} is dropped: {failure}", style="red")
+        ran = any(record.variant == variant.name and record.score for record in read_runs(self.folder))
+        for last in (False, True) if ran else (True,):
+            shutil.rmtree(path, ignore_errors=True)  # of a run that was interrupted or has failed
+            path.mkdir(parents=True)
+            starting, score, reason = 0.0, None, None
+            try:
+                measured, starting = self._measured(number, variant, path)
+                score = score_of(summary_of(measured.folder), self.facts.goal, self._price(variant))
+                break
+            except (ServerFailed, RunFailed, NoScore) as failure:
+                if time.monotonic() >= self._deadline:
+                    raise OutOfTime from None
+                reason = str(failure).partition("\n")[0]
+                ending = "is dropped" if last else "runs again"
+                self._terminal.say(f"{variant.name} {ending}: {failure}", style="red")
         record = RunRecord(
             round=number,
             variant=variant.name,

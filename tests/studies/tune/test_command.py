@@ -35,11 +35,11 @@ def tune(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]
 @pytest.fixture(scope="module")
 def race(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("tune") / "race"
-    return folder, tune([*RACE, "--load-limit", "8"], folder)
+    return folder, tune([*RACE, "--load-limit", "20"], folder)
 
 
 def document(folder: Path) -> Any:
-    done = tune([*RACE, "--load-limit", "8", "--json"], folder)
+    done = tune([*RACE, "--load-limit", "20", "--json"], folder)
     return json.loads(done.stdout)
 
 
@@ -57,10 +57,14 @@ def test_variants_that_hang_die_refuse_or_never_start_are_named(
     folder, done = race
     failed = {record.variant: record.reason or "" for record in read_runs(folder) if record.score is None}
     assert failed == {
-        "hangs": "no request ended in its window: it hung, or its warm-up was not over.",
+        "hangs": failed["hangs"],
         "dies": f"its engine ended during the run; its output: {folder}/runs/0-3/server.log",
         "refuses": failed["refuses"],
-        "never": "its server was not ready within 8 s.",
+        "never": "its server was not ready within 20 s.",
+    }
+    assert failed["hangs"] in {  # by how soon our server replaces an engine that hangs
+        "no request ended in its window: it hung, or its warm-up was not over.",
+        f"its engine ended during the run; its output: {folder}/runs/0-2/server.log",
     }
     assert failed["refuses"].startswith("no request was answered (")
     for name, reason in failed.items():
@@ -88,7 +92,7 @@ def test_a_finished_race_is_reported_again_without_runs(race: tuple[Path, subpro
 
 
 def test_a_race_with_other_settings_is_refused(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    done = tune([*RACE, "--for", "capacity"], race[0])
+    done = tune([*RACE, "-o", "plain.seed=2"], race[0])
     assert done.returncode == 2
     assert done.stderr == f"{race[0]} has a race with other settings: name another --folder.\n"
 
