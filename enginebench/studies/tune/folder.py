@@ -65,7 +65,6 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     seconds: float = 0.0
     starting: float = 0.0
-    path: str | None = None
 
 
 class Batch(Struct, frozen=True):

@@ -131,9 +131,9 @@ def _frame(runner: TuneRunner, records: Sequence[RunRecord]) -> Frame:
     """Read the runs that have a score, each variant under its name and with its round as the repeat."""
     summaries = []
     for record in records:
-        if record.score is not None and record.path is not None:
+        if record.score is not None:
             try:
-                summary = summary_of(runner.folder / record.path)
+                summary = summary_of(runner.place(record.round, record.variant))
             except NoScore:  # its records were deleted
                 continue
             summaries.append(replace(summary, label=record.variant, repeat=record.round))

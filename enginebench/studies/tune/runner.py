@@ -77,6 +77,11 @@ class TuneRunner:
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)
 
+    def place(self, number: int, name: str) -> Path:
+        """Return the folder of a variant's run in a round."""
+        index = next(k for k, variant in enumerate(self.variants) if variant.name == name)
+        return self.folder / RUNS / f"{number}-{index}"
+
     def run(self, show: Callable[[Course], None]) -> None:
         """Run to the end, calling `show` after each round. Raises `OutOfTime`, and `UserMistake` if the default
         fails: nothing can be compared with it."""
@@ -113,7 +118,7 @@ class TuneRunner:
     def _run(self, course: Course, variant: Variant) -> None:
         """Run a variant and write its record. One that ran before has a second try after a failure."""
         began, number = time.monotonic(), course.round
-        path = self.folder / RUNS / f"{number}-{self.variants.index(variant)}"
+        path = self.place(number, variant.name)
         ran = any(record.variant == variant.name and record.score for record in read_runs(self.folder))
         for last in (False, True) if ran else (True,):
             shutil.rmtree(path, ignore_errors=True)  # of a run that was interrupted or has failed
@@ -137,7 +142,6 @@ class TuneRunner:
             reason=reason,
             seconds=round(time.monotonic() - began, 1),
             starting=round(starting, 1),
-            path=str(path.relative_to(self.folder)),
         )
         append_line(self.folder / RUN_LINES, record)
 

@@ -78,7 +78,8 @@ def test_confirmation_runs_are_fresh_and_paired(race: tuple[Path, subprocess.Com
         by_round.setdefault(record.round, []).append(record)
     assert all(sorted(record.variant for record in pair) == ["fast", "plain"] for pair in by_round.values())
     assert len(by_round) >= 6
-    metas = [json.loads((race[0] / (record.path or "") / "meta.json").read_text()) for record in fresh]
+    folders = [race[0] / "runs" / f"{record.round}-{list(CONTENDERS).index(record.variant)}" for record in fresh]
+    metas = [json.loads((folder / "meta.json").read_text()) for folder in folders]
     assert len({meta["workload"]["prompt_set"] for meta in metas}) == len(by_round), "the same prompts within a round"
 
 
