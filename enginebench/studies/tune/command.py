@@ -93,6 +93,7 @@ def tune(
       enginebench tune --url http://127.0.0.1:8000 -o seqs=64,128 --restart 'vllm serve NAME --max-num-seqs {seqs}'
     """
     from enginebench.analysis.commands.output import PAGE, deliver
+    from enginebench.analysis.reports import GOOD, INVALID, NOT_ENOUGH
     from enginebench.analysis.settings import parse_prices
     from enginebench.studies.study.runner import only_here
     from enginebench.studies.tune.report import tune_document
@@ -126,23 +127,23 @@ def tune(
     job = Job.of(find_scenario(chosen), texts, 1, ())
     place = (folder or RUNS / facts.name).absolute()
     open_folder(place, facts)
-    complete = False
+    code = NOT_ENOUGH
     with only_here(place), sigterm_is_ctrl_c():
         deadline = math.inf if budget is None else began + budget
         runner = TuneRunner(place, facts, entered, job, terminal, deadline, load_limit or 900.0)
         terminal.say(f"{len(runner.variants)} variants, the default first: {place}")
         try:
             runner.run(lambda course: _show(course, MEASURES[goal][0], terminal))
-            complete = True
         except OutOfTime:
             terminal.say("The budget is over. The same command goes on.")
-            complete = True
         except KeyboardInterrupt:
+            code = INVALID
             terminal.say("stopped; what was measured is kept, and the same command goes on")
         if runner.course.race:
-            deliver(tune_document(runner, command_of_run()), as_json=as_json, page=place / PAGE)
-    if not complete:
-        raise typer.Exit(2)
+            document = tune_document(runner, command_of_run())
+            code = INVALID if code == INVALID else document.exit_code
+            deliver(replace(document, exit_code=GOOD), as_json=as_json, page=place / PAGE)
+    raise typer.Exit(code)
 
 
 def _check(facts: TuneFacts) -> None:

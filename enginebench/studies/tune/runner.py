@@ -34,7 +34,7 @@ from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess
 from loadtests.harness.run.options import ENGINE_PID
 
-PATIENCE, EXTRA = 3.0, 60.0  # a run may take that many times its planned duration, and these seconds
+PATIENCE, EXTRA = 3.0, 60.0  # a run may take that many times its planned duration, and at most these seconds
 SCALED = ("tensor_parallel", "replicas")  # options that multiply the price of an engine's GPUs
 
 
@@ -182,7 +182,7 @@ class TuneRunner:
         self, number: int, url: str, variant: Variant, path: Path, title: str, variables: Mapping[str, str]
     ) -> MeasuredRun:
         planned = None if self._job.planned is None else self._job.planned.duration.seconds
-        limit = math.inf if planned is None else PATIENCE * planned + EXTRA
+        limit = math.inf if planned is None else PATIENCE * planned + min(EXTRA, self._loading)
         ends = min(time.monotonic() + limit, self._deadline)
         job = replace(self._job, settings=replace(self._job.settings, runs=path.parent, run_id=path.name))
         contender = variant.contender

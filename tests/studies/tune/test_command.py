@@ -62,10 +62,13 @@ def test_variants_that_hang_die_refuse_or_never_start_are_named(
         "refuses": failed["refuses"],
         "never": "its server was not ready within 20 s.",
     }
-    assert failed["hangs"] in {  # by how soon our server replaces an engine that hangs
-        "no request ended in its window: it hung, or its warm-up was not over.",
-        f"its engine ended during the run; its output: {folder}/runs/0-2/server.log",
-    }
+    hung = (  # by whether our server replaces the engine before the run is over, or before its window begins
+        r"no request ended in its window: it hung, or its warm-up was not over\.",
+        r"it hung: \d+ requests had no answer at the end, \d+ were answered\.",
+        r"its engine ended during the run; its output: .*/runs/0-2/server\.log",
+        r"its run failed: it was not over within 23 s; its output: .*/runs/0-2/locust\.log",
+    )
+    assert any(re.fullmatch(sentence, failed["hangs"]) for sentence in hung), failed["hangs"]
     assert failed["refuses"].startswith("no request was answered (")
     for name, reason in failed.items():
         assert f"{name} is dropped: {reason}" in done.stderr
@@ -87,7 +90,7 @@ def test_a_finished_race_is_reported_again_without_runs(race: tuple[Path, subpro
     before = read_runs(race[0])
     shown = document(race[0])
     assert read_runs(race[0]) == before
-    confirmed = [row for row in shown["frame"] if row["statistic"] == "confirmed ratio"]
+    confirmed = [row for row in shown["rows"] if row["statistic"] == "confirmed ratio"]
     assert [row["engine"] for row in confirmed] == ["fast"]
     assert confirmed[0]["value"] > 1.5
 
