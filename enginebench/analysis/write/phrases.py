@@ -61,7 +61,7 @@ PURPOSES = {
     "continue_study": "Measure the cells that are left",
     "continue_tune": "Go on with the race, which keeps what it has measured",
     "serve": "Serve with {variant}",
-    "confirm_alone": "Tune with {variant} alone, for about {more} fresh rounds",
+    "confirm_alone": "Tune {variant} alone, with --pairs {pairs}",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
     "lower": "Test {engine} below {beyond}",

@@ -53,6 +53,11 @@ FOR = typer.Option(
 )
 BUDGET = typer.Option(metavar="TIME", help="Stop in time: 30m, 2h. The same command goes on.", parser=duration(60))
 PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
+PAIRS = typer.Option(
+    metavar="N",
+    min=0,
+    help="Pairs of runs for each of the three looks of the confirmation. Default: 6 to 12, by the race's spread.",
+)
 LOAD_LIMIT = typer.Option(
     metavar="S", help="A server that is not ready by then fails. Default: 15m.", parser=duration(1)
 )
@@ -68,6 +73,7 @@ def tune(
     goal: Annotated[Goal, FOR] = "goodput",
     budget: Annotated[float | None, BUDGET] = None,
     price: Annotated[list[str] | None, PRICE] = None,
+    pairs: Annotated[int, PAIRS] = 0,
     scenario: Annotated[str, typer.Option(metavar="SCENARIO", help="The load of each run. Default: concurrent.")] = "",
     load_limit: Annotated[float | None, LOAD_LIMIT] = None,
     folder: Annotated[
@@ -121,6 +127,7 @@ def tune(
         scenario=chosen,
         texts=texts,
         prices=parse_prices("\n".join(price or ())),
+        pairs=pairs,
     )
     _check(facts)
     entered = _entrants(facts, headers)
@@ -148,12 +155,16 @@ def tune(
 
 def _check(facts: TuneFacts) -> None:
     """Raises `UserMistake` for settings that contradict each other."""
+    from enginebench.studies.tune.confirmation import MIN_PAIRS
+
     if find_spec("polars") is None:  # `make bundle` leaves it out
         raise UserMistake("`tune` judges its runs, for which the packages are not here.")
     if facts.goal == "cost" and not facts.prices:
         raise UserMistake("--for cost needs --price, in US dollars per hour.")
     if "slo" not in facts.texts:
         raise UserMistake("`tune` needs an SLO, such as --slo ttft_p95=500ms,tpot_p95=50ms.")
+    if 0 < facts.pairs < MIN_PAIRS:
+        raise UserMistake(f"--pairs is {MIN_PAIRS} or more: fewer cannot confirm anything.")
     if facts.restart and (facts.engines or len(facts.urls) != 1):
         raise UserMistake("--restart starts the server of one --url, and of no --engine.")
 

@@ -38,9 +38,12 @@ class Course:
         return len(self.left) > 1
 
 
-def course_of(records: Sequence[RunRecord], variants: Sequence[str], batches: Sequence[int], seed: int) -> Course:
+def course_of(
+    records: Sequence[RunRecord], variants: Sequence[str], batches: Sequence[int], seed: int, pairs_a_look: int = 0
+) -> Course:
     """`variants` are in order, the default first. The first rounds have a batch of proposals each, of these sizes,
-    next to the default; `batches` is empty if all variants run from the first round on."""
+    next to the default; `batches` is empty if all variants run from the first round on. `pairs_a_look` is 0 if
+    the spread decides."""
     default = variants[0]
     ends = [1 + sum(batches[: k + 1]) for k in range(len(batches))]
     by_round: dict[int, dict[str, RunRecord]] = {}
@@ -67,7 +70,7 @@ def course_of(records: Sequence[RunRecord], variants: Sequence[str], batches: Se
             assert race_fit is not None
             own = pairs.setdefault(challenger, [])
             differences = [scores[challenger] - scores[default] for scores in own]
-            confirmation = confirm(differences, race_fit.spread, pairs_for(race_fit.spread))
+            confirmation = confirm(differences, race_fit.spread, pairs_a_look or pairs_for(race_fit.spread))
             participants = [challenger, default] if confirmation.outcome is TuneOutcome.OPEN else []
         elif len(left) == 1:
             participants = []

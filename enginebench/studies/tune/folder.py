@@ -41,6 +41,7 @@ class TuneFacts(Struct, frozen=True, kw_only=True):
     scenario: str
     texts: Mapping[str, str]
     prices: tuple[tuple[str, float], ...]
+    pairs: int = 0  # for each look of the confirmation; 0: by the spread
     schema: int = SCHEMA
 
     @property

@@ -33,6 +33,7 @@ from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.stats.student_t import t_quantile
 from enginebench.records.metrics import GOODPUT
 from enginebench.records.view import NO_SAMPLES, Estimate
+from enginebench.studies.tune.confirmation import LOOKS, MIN_PAIRS
 from enginebench.studies.tune.course import Course
 from enginebench.studies.tune.folder import RunRecord, read_runs
 from enginebench.studies.tune.runner import TuneRunner
@@ -196,7 +197,8 @@ def _next(runner: TuneRunner, answer: TuneAnswer, command: Sequence[str]) -> Nex
     if answer.outcome is TuneOutcome.OPEN:
         return NextStep("continue_tune", tuple(command))
     if answer.outcome is TuneOutcome.NOT_CONFIRMED:
-        return NextStep("confirm_alone", names={"variant": answer.winner, "more": str(answer.more)})
+        pairs = math.ceil((answer.more or 0) / LOOKS)
+        return NextStep("confirm_alone", names={"variant": answer.winner, "pairs": str(max(pairs, MIN_PAIRS))})
     if answer.outcome is TuneOutcome.NONE:
         return None
     variant = next(variant for variant in runner.variants if variant.name == answer.winner)

@@ -72,7 +72,7 @@ class TuneRunner:
     @property
     def course(self) -> Course:
         names = [variant.name for variant in self.variants]
-        return course_of(read_runs(self.folder), names, self._batches, self.facts.seed)
+        return course_of(read_runs(self.folder), names, self._batches, self.facts.seed, self.facts.pairs)
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)

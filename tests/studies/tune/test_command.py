@@ -117,6 +117,7 @@ def test_a_server_by_its_url_is_restarted_and_a_budget_ends_in_time(tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["--engine", "fake", "--pairs", "3"], "--pairs is 6 or more: fewer cannot confirm anything."),
         (["--engine", "fake", "--for", "cost"], "--for cost needs --price, in US dollars per hour."),
         (
             ["--engine", "fake", "--restart", "x"],

@@ -40,6 +40,12 @@ def test_the_winner_is_confirmed_in_fresh_rounds() -> None:
     assert not {record.round for record in fresh} & {record.round for record in records if not record.fresh}
 
 
+def test_pairs_of_each_look_may_be_chosen() -> None:
+    _, records = play(noisy)
+    race = [record for record in records if not record.fresh]
+    assert [course_of(race, NAMES, (), 1, pairs).confirmation.more for pairs in (0, 20)] == [6, 20]
+
+
 def test_the_order_within_rounds_is_random() -> None:
     _, records = play(noisy)
     firsts = {record.round: record.variant for record in reversed(records) if record.fresh}

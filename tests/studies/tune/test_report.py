@@ -8,7 +8,10 @@ import pytest
 from enginebench.analysis.answer import TuneOutcome
 from enginebench.analysis.write.phrases import next_command, next_line
 from enginebench.analysis.write.sentence import sentence
+from enginebench.records.view import Estimate
 from enginebench.studies.study.folder import append_line
+from enginebench.studies.tune import course
+from enginebench.studies.tune.confirmation import Confirmation
 from enginebench.studies.tune.folder import RUN_LINES, Goal, RunRecord, TuneFacts, open_folder
 from enginebench.studies.tune.report import tune_document
 from enginebench.studies.tune.runner import TuneRunner
@@ -20,6 +23,7 @@ from loadtests.harness.command.job import Job
 from loadtests.harness.command.scenarios import find_scenario
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, stages_of
 
+RATIO = Estimate(1.03, 0.98, 1.08, 18)
 COMMAND = ("enginebench", "tune", "--engine", "fake")
 SLO = {"slo": "ttft_p90=0.5,tpot_p90=0.05"}
 WORKLOAD = {**meta_of(stages_of((1,), 1.0)).workload, **SLO}
@@ -47,15 +51,15 @@ def race(folder: Path, tpots: dict[str, float | None], options: Sequence[str] = 
     open_folder(folder, facts)
     job = Job.of(find_scenario("concurrent"), SLO, 1, ())
     runner = TuneRunner(folder, facts, entrants(contenders(["fake"], [], options), "", {}), job, Terminal())
-    while (course := runner.course).following:
-        name, tpot = course.following[0], tpots[course.following[0]]
+    while (now := runner.course).following:
+        name, tpot = now.following[0], tpots[now.following[0]]
         score = None
         if tpot is not None:
-            path = run(runner.place(course.round, name), tpot, course.round, loads=(4,))
+            path = run(runner.place(now.round, name), tpot, now.round, loads=(4,))
             score = score_of(summary_of(path), "goodput", None)
         reason = "out of memory." if score is None else None
         record = RunRecord(
-            round=course.round, variant=name, score=score, reason=reason, fresh=not course.in_race, starting=2.0
+            round=now.round, variant=name, score=score, reason=reason, fresh=not now.in_race, starting=2.0
         )
         append_line(folder / RUN_LINES, record)
     return runner
@@ -106,6 +110,18 @@ def test_a_race_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert document.exit_code == 3
     assert document.next is not None
     assert document.next.command == COMMAND
+
+
+def test_an_unconfirmed_leader_is_tuned_alone_with_more_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "confirm", lambda *_: Confirmation(TuneOutcome.NOT_CONFIRMED, RATIO, 61))
+    document = tune_document(race(tmp_path, {**TPOTS, "concurrency=4": None}), COMMAND)
+    assert sentence(document.answer) == (
+        "concurrency=2 has 1.03× [0.980, 1.08] the goodput of default in 18 fresh pairs of runs: not confirmed; "
+        "about 61 more rounds are needed."
+    )
+    assert document.next is not None
+    assert next_line(document.next) == "Tune concurrency=2 alone, with --pairs 21"
+    assert document.exit_code == 3
 
 
 @pytest.mark.parametrize(("goal", "low", "high"), [("goodput", 6.5, 8.5), ("capacity", 4, 4), ("cost", 11_700, 15_300)])
