@@ -28,6 +28,7 @@ from enginebench.settings.schema import UserMistake, choose_from
 COMMANDS = {
     "quick": "enginebench.studies.cli",
     "study": "enginebench.studies.cli",
+    "tune": "enginebench.studies.cli",
     "run": "loadtests.cli",
     "scenarios": "loadtests.cli",
     "report": "enginebench.analysis.cli",

@@ -56,7 +56,9 @@ DUMMIES = {"cuda": b"dummy_cuda_backend.rs", "metal": b"dummy_metal_backend.rs"}
 
 @dataclass(frozen=True, slots=True)
 class MistralRsOptions:
-    concurrency: int = setting(32, "requests that run in one batch; a quantised model runs one at a time", least=1)
+    concurrency: int = setting(
+        32, "requests that run in one batch; a quantised model runs one at a time", least=1, tune="4,8,16,32,64"
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0"] = setting(
         "auto",
         "number format of the weights. auto: float32 on a CPU, where it is fastest, bfloat16 on a GPU (float16 below "

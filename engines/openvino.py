@@ -34,14 +34,14 @@ FINISH: dict[str, FinishReason] = {"STOP": "stop", "LENGTH": "length"}
 
 @dataclass(frozen=True, slots=True)
 class OpenVinoOptions:
-    concurrency: int = setting(64, "requests that run in one batch", least=1)
+    concurrency: int = setting(64, "requests that run in one batch", least=1, tune="8,32,64,256")
     dtype: Literal["auto", "float16", "q8_0", "q4_0", "gguf"] = setting(
         "auto", "number format of the weights. auto: a GGUF file as it is, else float16; q…: written once as GGUF"
     )
     device: str = setting("CPU", "OpenVINO's name of the device: CPU, GPU, GPU.1 …")
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
     kv_gib: int = setting(2, "memory for keys and values in GiB", least=1)
-    batch_tokens: int = setting(256, "maximum tokens per step", least=1)
+    batch_tokens: int = setting(256, "maximum tokens per step", least=1, tune="128,256,1024")
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     python: str | None = setting(None, "interpreter that has OpenVINO GenAI (none: the one of `engines install`)")
 

@@ -37,7 +37,7 @@ NO_END = -1  # a token that no model generates
 
 @dataclass(frozen=True, slots=True)
 class BatchingOptions(TorchOptions):
-    concurrency: int = setting(32, "requests that run at a time", least=1)
+    concurrency: int = setting(32, "requests that run at a time", least=1, tune="8,16,32,64")
     kv_tokens: int | None = setting(
         None,
         f"tokens in the key/value caches of all requests (none: {CPU_KV_TOKENS} on a CPU, on a GPU the free memory)",

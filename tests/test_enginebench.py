@@ -46,9 +46,7 @@ def test_output_that_cannot_be_written_is_no_verdict_and_no_traceback(
     ("typed", "answer"),
     [
         pytest.param("quik", "no command called `quik`; did you mean `quick`?", id="a slip of the finger"),
-        pytest.param(
-            "xyzzy", "no command called `xyzzy`; choose from quick, study, run, scenarios, ", id="anything else"
-        ),
+        pytest.param("xyzzy", "no command called `xyzzy`; choose from quick, study, tune, run, ", id="anything else"),
     ],
 )
 def test_a_command_that_is_not_there_gets_the_choices(typed: str, answer: str) -> None:

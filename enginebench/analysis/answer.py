@@ -157,6 +157,32 @@ class StartAnswer:
     seconds: tuple[tuple[str, float], ...]
 
 
+class TuneOutcome(Enum):
+    """How a confirmation ended."""
+
+    CONFIRMED = "confirmed"  # the variant is better than the default
+    NONE = "none"  # no variant beats the default
+    NOT_CONFIRMED = "not_confirmed"  # a fresh confirmation needs more rounds
+    OPEN = "open"  # the next look is still to come
+
+
+@dataclass(frozen=True, slots=True)
+class TuneAnswer:
+    """The leader of a race of `variants` against the default. `ratio` is of the `measure` and from `ratio.n` fresh
+    pairs; without a value nothing was confirmed yet. `winner` is empty if the default leads. `unmet`: no request of the
+    default met the SLO, so that the ratio is a lower bound. About `more` rounds are missing, in `left` variants."""
+
+    outcome: TuneOutcome
+    winner: str
+    default: str
+    measure: str
+    ratio: Estimate
+    unmet: bool
+    variants: int
+    left: int
+    more: int | None
+
+
 class NoAnswer(Enum):
     """Why there is no answer."""
 
@@ -176,5 +202,6 @@ Answer = (
     | BenchAnswer
     | CalibrationAnswer
     | StartAnswer
+    | TuneAnswer
     | NoAnswer
 )

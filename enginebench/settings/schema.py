@@ -55,6 +55,7 @@ class Setting:
     secret: bool
     on_page: bool
     repeatable: bool
+    tune: str
 
     @property
     def shown_name(self) -> str:
@@ -144,6 +145,7 @@ def setting(
     secret: bool = False,
     on_page: bool = True,
     repeatable: bool = False,
+    tune: str = "",
 ) -> Any:
     """Declare a dataclass field as a setting.
 
@@ -151,7 +153,8 @@ def setting(
     number, word or path; `read` raises `ValueError` with a sentence. `flag` replaces `--field-name`; `""` means that a
     setting has a variable and no flag. A `secret` is never shown, written to a file or put on a command line of our
     own; `on_page=False` keeps a setting off Locust's web page. Several values of a `repeatable` setting are read as one
-    text of several lines.
+    text of several lines. `tune` has the values that `enginebench tune` tries: "16,64" or "16..256", in which `cores`
+    is the number of cores.
     """
     declared = {name: value for name, value in locals().items() if name != "default"}
     return dataclasses.field(default=default, repr=not secret, metadata=declared)

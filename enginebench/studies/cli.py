@@ -8,9 +8,11 @@ from enginebench.studies.calibrate.command import calibrate
 from enginebench.studies.doctor import doctor
 from enginebench.studies.quick.command import quick
 from enginebench.studies.study.command import study
+from enginebench.studies.tune.command import tune
 
 app = typer.Typer()
 app.command()(quick)
 app.command()(study)
+app.command()(tune)
 app.command()(doctor)
 app.command()(calibrate)

@@ -44,7 +44,7 @@ def several(gpus: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LibraryOptions:
-    concurrency: int = setting(256, "requests that run in one batch", least=1)
+    concurrency: int = setting(256, "requests that run in one batch", least=1, tune="64,128,256,512")
     context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
     tensor_parallel: int = setting(1, "GPUs (vLLM on a CPU: groups of cores) for tensor parallelism", least=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(

@@ -34,7 +34,9 @@ class TensorRtLlmOptions(LibraryOptions):
     gpu_memory: float = setting(
         0.9, "share of a GPU's memory, once the weights are loaded, for keys and values", least=0.01, most=1
     )
-    batch_tokens: int | None = setting(None, "maximum tokens per step (none: TensorRT-LLM decides)", least=1)
+    batch_tokens: int | None = setting(
+        None, "maximum tokens per step (none: TensorRT-LLM decides)", least=1, tune="none,4096,16384"
+    )
 
 
 class TensorRtLlmEngine(Library):

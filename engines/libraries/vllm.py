@@ -54,7 +54,9 @@ class VllmOptions(ContextParallelOptions):
         least=0.01,
     )
     gpu_memory: float = setting(0.9, "share of a GPU's memory that vLLM may take", least=0.01, most=1)
-    batch_tokens: int | None = setting(None, "maximum tokens per step (none: vLLM decides)", least=1)
+    batch_tokens: int | None = setting(
+        None, "maximum tokens per step (none: vLLM decides)", least=1, tune="none,4096,16384"
+    )
 
 
 class VllmEngine(Library):

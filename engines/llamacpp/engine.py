@@ -45,14 +45,14 @@ FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "leng
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppOptions:
-    concurrency: int = setting(16, "slots: requests that run in one batch", least=1)
+    concurrency: int = setting(16, "slots: requests that run in one batch", least=1, tune="4,8,16,32")
     dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "gguf"] = setting(
         "auto", "number format of the weights. auto: a GGUF file as it is, else float16; q…: written once as GGUF"
     )
     context: int | None = setting(
         None, "maximum tokens of prompt plus answer, per slot (none: the model's limit, at most 4096)", least=1
     )
-    threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
+    threads: int | None = setting(None, "CPU threads (none: one per core)", least=1, tune="none,cores/2")
     device: Literal["auto", "cpu", "gpu"] = setting(
         "auto", "gpu: all layers on the GPU; auto: the same, if the program was built for one and lists it"
     )

@@ -30,9 +30,11 @@ class BatchOptions:
     """Options of the engines that run on the continuous-batching scheduler of `protocol/src/batch.rs`."""
 
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
-    concurrency: int = setting(32, "requests that run at a time", least=1)
+    concurrency: int = setting(32, "requests that run at a time", least=1, tune="8,16,32,64")
     context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
-    step_time: float = setting(0.25, "seconds by which prefill may delay a decode step", least=0.001)
+    step_time: float = setting(
+        0.25, "seconds by which prefill may delay a decode step", least=0.001, tune="0.05,0.25,1"
+    )
     kv_tokens: int | None = setting(
         None, "tokens in the key/value caches of all requests (none: what fits in 80 % of the free memory)", least=1
     )
@@ -98,7 +100,10 @@ class RustEngine(Engine):
 @dataclass(frozen=True, slots=True)
 class CandleOptions(BatchOptions):
     concurrency: int = setting(
-        1, "requests that run at a time. 1: the model of candle-transformers; more: our batching decoder", least=1
+        1,
+        "requests that run at a time. 1: the model of candle-transformers; more: our batching decoder",
+        least=1,
+        tune="1,8,32",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "gguf"] = setting(
         "auto",

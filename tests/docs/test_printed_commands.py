@@ -56,7 +56,7 @@ CHECKED_ELSEWHERE = (
 )
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
 
-LONG = ("run", "quick", "study", "calibrate", "serve", "bench")
+LONG = ("run", "quick", "study", "tune", "calibrate", "serve", "bench")
 VERDICTS = (0, 1, 3)
 number_formats = cache(engine_checks._choices)  # starts a process for each engine
 REACHED = "everything before the load was in order"
@@ -158,6 +158,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)
+    monkeypatch.setattr("enginebench.studies.tune.runner.TuneRunner.run", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
     monkeypatch.setattr("loadtests.harness.profiler.which", lambda name, path: name)

@@ -146,7 +146,7 @@ def pareto(frame: Frame) -> Figure | None:
                 status, confirmed = (None, True) if verdict is None else (verdict.status, verdict.confirmed)
                 points.append(Point(speed, output, label=stage.label, status=status, confirmed=confirmed))
         series += [Series(engine.label, tuple(points))] if points else []
-    if len(frame.stages) < 2 or not series:
+    if not series:
         return None
     title = "Output tokens/s of a replica against tokens/s of one user"
     return Figure("pareto", title, "pareto", Axis("tokens/s of one user"), Axis("output tokens/s"), tuple(series))

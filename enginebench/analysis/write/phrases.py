@@ -69,6 +69,9 @@ SPELLED_OUT = {
 PURPOSES = {
     "bracket": "Find and confirm the limit of {engine}, between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
+    "continue_tune": "Go on with the race, which keeps what it has measured",
+    "serve": "Serve with {variant}",
+    "confirm_alone": "Tune {variant} alone, with --pairs {pairs}",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
     "lower": "Test {engine} below {beyond}",

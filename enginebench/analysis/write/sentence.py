@@ -19,6 +19,8 @@ from enginebench.analysis.answer import (
     ReplicasAnswer,
     SpeedAnswer,
     StartAnswer,
+    TuneAnswer,
+    TuneOutcome,
 )
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
@@ -82,6 +84,8 @@ def sentence(answer: Answer) -> str:
             return f"Up to {rate} chunks/s the load generator's own error is at most {error} at p99."
         case StartAnswer():
             return _start(answer)
+        case TuneAnswer():
+            return _tune(answer)
         case NoAnswer():
             return NO_ANSWER[answer]
 
@@ -356,3 +360,23 @@ def _start(answer: StartAnswer) -> str:
     others = len(answer.seconds) - len(times)
     more = f"; {counted(others, 'other')} take{'s' if others == 1 else ''} longer" if others else ""
     return f"From the launch to the first answer it takes {in_words(times)}{more}."
+
+
+def _tune(answer: TuneAnswer) -> str:
+    winner, default = clean(answer.winner), clean(answer.default)
+    variants = counted(answer.variants, "variant")
+    if answer.ratio.value is None and answer.outcome is TuneOutcome.OPEN:
+        if answer.winner:
+            return f"{winner} leads {variants}; about {answer.more} more rounds may confirm it."
+        return f"The race is not over: {answer.left} of {variants} are left."
+    if not winner:
+        return f"No variant beats {default}, which led {variants} in the race."
+    ratio = f"{_ratio(answer.ratio)} the {answer.measure} of {default}"
+    fresh = counted(answer.ratio.n, "fresh pair")
+    if answer.outcome is TuneOutcome.CONFIRMED and answer.unmet:
+        return f"{winner} serves requests within the SLO and {default} none, confirmed in {fresh} of runs."
+    if answer.outcome is TuneOutcome.CONFIRMED:
+        return f"{winner} has {ratio}, confirmed in {fresh} of runs."
+    if answer.outcome is TuneOutcome.NONE:
+        return f"No variant beats {default}: {winner}, the leader of the race, has {ratio} in {fresh} of runs."
+    return f"{winner} has {ratio} in {fresh} of runs: not confirmed; about {answer.more} more rounds are needed."

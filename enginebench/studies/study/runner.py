@@ -57,7 +57,7 @@ def only_here(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserMistake(f"another process is at work on {folder}; `enginebench study status` shows it.") from None
+            raise UserMistake(f"another process is at work on {folder}: wait until it ends.") from None
         yield
 
 

@@ -7,9 +7,12 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from loadtests.harness.command.command_terminal import Terminal
+from loadtests.harness.command.restarted_server import RestartedServer
 from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import ServerProcess
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
+
+Server = ServerProcess | RestartedServer
 
 
 class LoadedServers:
@@ -17,7 +20,7 @@ class LoadedServers:
 
     def __init__(self, terminal: Terminal, keep: bool) -> None:
         self._terminal, self._keep = terminal, keep
-        self._servers: dict[Hashable, ServerProcess] = {}
+        self._servers: dict[Hashable, Server] = {}
 
     def __enter__(self) -> LoadedServers:
         return self
@@ -31,11 +34,11 @@ class LoadedServers:
     def loaded(
         self,
         key: Hashable,
-        start: Callable[[], ServerProcess],
+        start: Callable[[], Server],
         title: str,
         fresh: bool = False,
         waiting: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[ServerProcess, Mapping[str, str]]]:
+    ) -> Iterator[tuple[Server, Mapping[str, str]]]:
         """Yield the server of `key`, and the environment variables for a process that tests it. If it is not loaded,
         `start` makes it; with `fresh`, `start` makes a server for this block only.
 
@@ -60,13 +63,14 @@ class LoadedServers:
     def stop(self) -> None:
         self._end(list(self._servers)).close()
 
-    def _load(self, start: Callable[[], ServerProcess], title: str, waiting: Callable[[], None]) -> ServerProcess:
+    def _load(self, start: Callable[[], Server], title: str, waiting: Callable[[], None]) -> Server:
         def loading(seconds: float) -> None:
             show(None, f"loading, {seconds:.0f} s")
             waiting()
 
         with progress(self._terminal.console, title) as show, ExitStack() as stack:
-            server = stack.enter_context(start())
+            server = start()
+            stack.enter_context(server)
             server.wait_until_ready(loading)
             stack.pop_all()  # the server stays up
             return server

@@ -74,7 +74,7 @@ class RestartedServer:
         assert self._process is not None
         assert self._guard is not None
         with closing(self._http), closing(self._guard), suppress(ProcessLookupError):  # nothing of the group is left
-            os.killpg(self._process.pid, signal.SIGTERM)
+            self.terminate()
             ends = time.monotonic() + (STOP_LIMIT if kind is None else STOP_LIMIT / 10)
             while time.monotonic() < ends:
                 self._process.poll()
@@ -82,6 +82,11 @@ class RestartedServer:
                 time.sleep(POLL)
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    def terminate(self) -> None:
+        """Ask the process group to end; leaving the block waits for it."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGTERM)
 
     @property
     def alive(self) -> bool:

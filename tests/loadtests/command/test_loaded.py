@@ -38,6 +38,7 @@ def test_a_server_that_has_died_is_started_again(tmp_path: Path) -> None:
         with servers.loaded("fake", start, "fake") as (same, variables):
             assert same is first
             assert not variables.keys() & loading
+            assert isinstance(first, ServerProcess)
             process = psutil.Process(first.processes[0])
             process.kill()
             psutil.wait_procs([process], timeout=30)

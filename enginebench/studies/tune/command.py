@@ -1,0 +1,194 @@
+"""The command `tune`: the options of an engine or a server that serve most within an SLO."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enginebench.settings.flags import AsJson, duration, typed_texts, with_flags
+from enginebench.settings.schema import UserMistake, options_by_engine, settings_of
+from enginebench.studies.tune.folder import Goal, TuneFacts, open_folder
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run_settings import RunSettings
+
+if TYPE_CHECKING:
+    from enginebench.studies.tune.course import Course
+    from enginebench.studies.tune.variants import Entrant
+    from loadtests.harness.command.command_terminal import Terminal
+
+RUNS = RunSettings().runs
+OFFERED = {
+    *("slo", "stages", "rate", "stage_seconds", "search_seconds", "prompt_tokens", "output_tokens"),
+    *("shared_prefix_tokens", "dataset", "trace", "endpoint", "header", "insecure"),
+}
+NOT_OFFERED = {s.name for kind in (Scenario, RunSettings) for s in settings_of(kind)} - OFFERED
+SCENARIOS: Mapping[Goal, str] = {"goodput": "concurrent", "capacity": "quick", "cost": "concurrent"}
+LOADS: Mapping[str, Mapping[str, str]] = {
+    "concurrent": {"stages": "32", "stage_seconds": "20"},
+    "quick": {"search_seconds": "40"},
+}
+"""The load of each run by scenario, if none is given."""
+
+ENGINE = typer.Option(metavar="[NAME=]ENGINE", help="Serve this engine and tune it; may be repeated.")
+URL = typer.Option(metavar="[NAME=]URL", help="Tune the server at this address, or compare several.")
+OPTION = typer.Option(
+    "--option",
+    "-o",
+    metavar="[ENGINE.]NAME=VALUES",
+    help="Values to try: 16,64,256 or 512..8192; a single one is for all variants. Default: what the engine declares.",
+)
+MODEL = typer.Option(metavar="[NAME=]MODEL", help="Model that the engines load, or to request from --url.")
+RESTART = typer.Option(
+    metavar="COMMAND", help="Start the server of --url with this command, in which {NAME} is the value of -o NAME."
+)
+FOR = typer.Option(
+    "--for", help="What to raise: requests within the SLO, the highest load within it, or requests for a dollar."
+)
+BUDGET = typer.Option(metavar="TIME", help="Stop in time: 30m, 2h. The same command goes on.", parser=duration(60))
+PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
+PAIRS = typer.Option(
+    metavar="N",
+    min=0,
+    help="Pairs of runs for each of the three looks of the confirmation. Default: 6 to 12, by the race's spread.",
+)
+LOAD_LIMIT = typer.Option(
+    metavar="S", help="A server that is not ready by then fails. Default: 15m.", parser=duration(1)
+)
+
+
+@with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
+def tune(
+    engine: Annotated[list[str] | None, ENGINE] = None,
+    url: Annotated[list[str] | None, URL] = None,
+    option: Annotated[list[str] | None, OPTION] = None,
+    model: Annotated[list[str] | None, MODEL] = None,
+    restart: Annotated[str, RESTART] = "",
+    goal: Annotated[Goal, FOR] = "goodput",
+    budget: Annotated[float | None, BUDGET] = None,
+    price: Annotated[list[str] | None, PRICE] = None,
+    pairs: Annotated[int, PAIRS] = 0,
+    scenario: Annotated[str, typer.Option(metavar="SCENARIO", help="The load of each run. Default: concurrent.")] = "",
+    load_limit: Annotated[float | None, LOAD_LIMIT] = None,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the race. Default: one for this question in runs/.")
+    ] = None,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Find the options that serve most within an SLO, and confirm that they beat the default.
+
+    A race drops variants until one is left, and claims nothing. Fresh runs of that one and the default, in pairs, then
+    confirm it or not: if all variants are equal, a false winner is named in less than 5 %. Ctrl-C and --budget lose no
+    finished run: the same command goes on.
+
+    Exit code: 0 a variant is confirmed or none beats the default, 2 a usage error or Ctrl-C, 3 not confirmed yet.
+
+    Examples:
+
+      enginebench tune --engine vllm --model NAME --slo ttft_p95=500ms,tpot_p95=50ms
+
+      enginebench tune --engine vllm -o concurrency=16,64,256 -o batch_tokens=512..8192 --slo ttft_p95=1s --budget 1h
+
+      enginebench tune --url http://127.0.0.1:8000 -o seqs=64,128 --restart 'vllm serve NAME --max-num-seqs {seqs}'
+    """
+    from enginebench.analysis.commands.output import PAGE, deliver
+    from enginebench.analysis.reports import GOOD, INVALID, NOT_ENOUGH
+    from enginebench.analysis.settings import parse_prices
+    from enginebench.studies.study.runner import only_here
+    from enginebench.studies.tune.report import tune_document
+    from enginebench.studies.tune.runner import OutOfTime, TuneRunner
+    from enginebench.studies.tune.score import MEASURES
+    from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
+    from loadtests.harness.command.job import Job
+    from loadtests.harness.command.scenarios import find_scenario
+    from loadtests.harness.run.options import command_of_run
+
+    began = time.monotonic()
+    terminal = Terminal()
+    headers = options.pop("header") or []
+    texts = typed_texts(Scenario, options) | typed_texts(RunSettings, options)
+    chosen = scenario or SCENARIOS[goal]
+    if not {"rate", "trace"} & set(texts):
+        texts = {**LOADS.get(chosen, {}), **texts}
+    facts = TuneFacts(
+        engines=tuple(engine or ()),
+        urls=tuple(url or ()),
+        options=tuple(option or ()),
+        models=tuple(model or ()),
+        restart=restart,
+        goal=goal,
+        scenario=chosen,
+        texts=texts,
+        prices=parse_prices("\n".join(price or ())),
+        pairs=pairs,
+    )
+    _check(facts)
+    entered = _entrants(facts, headers)
+    job = Job.of(find_scenario(chosen), texts, 1, ())
+    place = (folder or RUNS / facts.name).absolute()
+    open_folder(place, facts)
+    code = NOT_ENOUGH
+    with only_here(place), sigterm_is_ctrl_c():
+        deadline = math.inf if budget is None else began + budget
+        runner = TuneRunner(place, facts, entered, job, terminal, deadline, load_limit or 900.0)
+        terminal.say(f"{len(runner.variants)} variants, the default first: {place}")
+        try:
+            runner.run(lambda course: _show(course, MEASURES[goal][0], terminal))
+        except OutOfTime:
+            terminal.say("The budget is over. The same command goes on.")
+        except KeyboardInterrupt:
+            code = INVALID
+            terminal.say("stopped; what was measured is kept, and the same command goes on")
+        if runner.course.race:
+            document = tune_document(runner, command_of_run())
+            code = INVALID if code == INVALID else document.exit_code
+            deliver(replace(document, exit_code=GOOD), as_json=as_json, page=place / PAGE)
+    raise typer.Exit(code)
+
+
+def _check(facts: TuneFacts) -> None:
+    """Raises `UserMistake` for settings that contradict each other."""
+    from enginebench.studies.tune.confirmation import MIN_PAIRS
+
+    if find_spec("polars") is None:  # `make bundle` leaves it out
+        raise UserMistake("`tune` judges its runs, for which the packages are not here.")
+    if facts.goal == "cost" and not facts.prices:
+        raise UserMistake("--for cost needs --price, in US dollars per hour.")
+    if "slo" not in facts.texts:
+        raise UserMistake("`tune` needs an SLO, such as --slo ttft_p95=500ms,tpot_p95=50ms.")
+    if 0 < facts.pairs < MIN_PAIRS:
+        raise UserMistake(f"--pairs is {MIN_PAIRS} or more: fewer cannot confirm anything.")
+    if facts.restart and (facts.engines or len(facts.urls) != 1):
+        raise UserMistake("--restart starts the server of one --url, and of no --engine.")
+
+
+def _entrants(facts: TuneFacts, headers: Sequence[str]) -> list[Entrant]:
+    """Raises `UserMistake`, also for an engine that cannot run on this machine."""
+    from enginebench.studies.tune.variants import entrants
+    from loadtests.harness.command.contenders import contenders
+    from loadtests.harness.command.engine_checks import checked
+
+    own = facts.options if facts.engines else ()
+    tested = contenders(facts.engines, facts.urls, own, facts.models, headers)
+    chosen = {} if facts.engines else options_by_engine(facts.options, [""])[""]
+    entered = entrants(tested, facts.restart, chosen)
+    checked([replace(contender, options=()) for contender in tested])
+    return entered
+
+
+def _show(course: Course, measure: str, terminal: Terminal) -> None:
+    """Print the variants after a round of the race, and the number of pairs after one of the confirmation."""
+    from enginebench.analysis.write.terminal import print_table
+    from enginebench.studies.tune.report import variants_table
+
+    if course.pairs:
+        terminal.say(f"{course.left[0]} has run {len(course.pairs)} times next to the default since the race")
+    else:
+        print_table(terminal.console, variants_table(course, measure))

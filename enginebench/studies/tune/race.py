@@ -1,0 +1,94 @@
+"""The race: rounds in which each surviving variant runs once, until one is left. It claims nothing.
+
+A run's log score is the effect of its variant plus that of its round, which a drift of the machine goes into, plus
+noise with the tails of Student's t with four degrees of freedom: an outlying run weighs little. The fit iterates the
+weights of that distribution (Lange, Little and Taylor 1989, doi:10.2307/2290063). The worse half of the survivors is
+dropped after planned rounds (successive halving, Karnin, Koren and Somekh 2013), hopeless variants at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+TAILS = 4.0  # degrees of freedom of the noise
+ITERATIONS = 20
+MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
+USUAL_SPREAD, PRIOR = 0.04, 4  # from run to run, before any is observed; counts as much as these degrees of freedom
+FINALISTS, FINAL_ROUNDS = 3, 2  # the final: at most three variants, two rounds together
+MIN_ROUNDS = 4  # before the final ends
+MANY = 6  # more survivors are halved after every round
+Round = Mapping[str, float]  # log score by variant
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`effect` is the variant's log score in an average round, with its standard error. `chance` is the probability of
+    being better than the leader."""
+
+    variant: str
+    effect: float
+    error: float
+    chance: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`standings` are in order, the leader first. `spread` is the noise of one run, as a share, and rests on `freedom`
+    degrees of freedom."""
+
+    standings: tuple[Standing, ...]
+    spread: float
+    freedom: int
+
+
+def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
+    """Fit the effects of the variants that have a run. Each round shares a variant with another one."""
+    rounds = [kept for scores in rounds if (kept := {name: scores[name] for name in variants if name in scores})]
+    names = [name for name in variants if any(name in scores for scores in rounds)]
+    values = np.array([[scores.get(name, math.nan) for name in names] for scores in rounds])
+    observed = ~np.isnan(values)
+    values = np.where(observed, values, 0.0)
+    weights = observed.astype(np.float64)
+    effects = np.zeros(len(names))
+    freedom = int(observed.sum()) - len(names) - len(rounds) + 1 + PRIOR
+    spread = USUAL_SPREAD
+    for _ in range(ITERATIONS):
+        for _ in range(2):  # of rounds given variants, then the reverse
+            levels = (weights * (values - effects)).sum(1) / weights.sum(1)
+            effects = (weights * (values - levels[:, None])).sum(0) / weights.sum(0)
+        residuals = np.where(observed, values - effects - levels[:, None], 0.0)
+        spread = math.sqrt((float((weights * residuals**2).sum()) + PRIOR * USUAL_SPREAD**2) / freedom)
+        weights = observed * (TAILS + 1) / (TAILS + (residuals / spread) ** 2)
+    errors = spread / np.sqrt(weights.sum(0))
+    order = sorted(range(len(names)), key=lambda k: (-effects[k], names[k]))
+    leader = order[0]
+    standings = []
+    for k in order:
+        behind = (effects[k] - effects[leader]) / math.hypot(errors[k], errors[leader])
+        chance = float(special.stdtr(freedom, behind))
+        standings.append(Standing(names[k], float(effects[k]), float(errors[k]), chance, int(observed[:, k].sum())))
+    return Fit(tuple(standings), spread, freedom)
+
+
+def survivors(rounds: Sequence[Round], variants: Sequence[str], first: int = 1) -> list[str]:
+    """Return the variants that run in the next round, the leader first; a single one has won. `variants` are those
+    that did not fail, in any order. The `first` rounds count as one: each variant ran in one of them."""
+    left, together = list(variants), 0  # rounds since the last halving
+    for number in range(1, len(rounds) - first + 2):
+        together += 1
+        current = fit(rounds[: first + number - 1], variants)
+        ranked = [standing for standing in current.standings if standing.variant in left]
+        left = [s.variant for s in ranked if number == 1 or s.chance >= MIN_CHANCE]  # one run may be an outlying one
+        if len(left) > MANY or (len(left) > FINALISTS and number >= 2):
+            left, together = left[: math.ceil(len(left) / 2)], 0
+        elif number >= MIN_ROUNDS and together >= FINAL_ROUNDS and len(left) <= FINALISTS:
+            left = left[:1]
+        if len(left) == 1:
+            break
+    return left

@@ -1,0 +1,61 @@
+"""The score of a run, which is never zero: a run in which nothing meets the SLO has less than the least that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from enginebench.analysis.data.run_data import NotARun
+from enginebench.analysis.engine_runs import engine_runs_of
+from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.verdict.capacity import capacities_of
+from enginebench.records.metrics import GOODPUT
+from enginebench.records.request import CUT_OFF
+from enginebench.studies.tune.folder import Goal
+
+MIN_SHARE = 0.5  # of a request in the window, or of the lowest load
+
+
+MEASURES: Mapping[Goal, tuple[str, str]] = {
+    "goodput": ("goodput", "req/s"),
+    "capacity": ("capacity", "users"),
+    "cost": ("goodput per dollar", "requests per $"),
+}
+"""What is compared, and its unit."""
+
+
+class NoScore(Exception):
+    """A run that must not win. The text is a sentence."""
+
+
+def summary_of(folder: Path) -> RunSummary:
+    """Raises `NoScore` for a run without a steady window, or one that the SLO cannot judge."""
+    try:
+        (summary,) = summaries_of([str(folder)], Path())
+    except (NotARun, ValueError) as error:
+        raise NoScore(str(error)) from None
+    return summary
+
+
+def score_of(summary: RunSummary, goal: Goal, price: float | None) -> float:
+    """`price` is US dollars per hour. Raises `NoScore` if no request was answered, or none after the server hung."""
+    outcomes: dict[str, int] = {}
+    for stage in summary.stages:
+        for outcome, count in stage.outcomes.items():
+            outcomes[outcome] = outcomes.get(outcome, 0) + count
+    answered = outcomes.pop("ok", 0)
+    if not outcomes and not answered:
+        raise NoScore("no request ended in its window: it hung, or its warm-up was not over.")
+    if not answered:
+        endings = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
+        raise NoScore(f"no request was answered ({endings}).")
+    if outcomes.get(CUT_OFF, 0) > answered:
+        raise NoScore(f"it hung: {outcomes[CUT_OFF]} requests had no answer at the end, {answered} were answered.")
+    if goal == "capacity":
+        (capacity,) = capacities_of(engine_runs_of([summary])) or (None,)
+        if capacity is None:
+            raise NoScore("its load was not measured.")
+        return capacity.load or MIN_SHARE * min(stage.load for stage in summary.stages)
+    rates = [max(stage.value(GOODPUT) or 0.0, MIN_SHARE / stage.seconds) for stage in summary.stages]
+    return max(rates) * (3600 / price if goal == "cost" and price else 1.0)

@@ -1,0 +1,134 @@
+"""Races of the scripted engine, whose best variant is known: each in a process of its own, as a user starts it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enginebench.studies.tune.folder import RunRecord, read_runs
+from loadtests.harness.command.server_process import listen
+
+LOAD = ("--stages", "4", "--stage-seconds", "1", "--output-tokens", "4", "--slo", "ttft_p90=2s,tpot_p90=50ms")
+CONTENDERS = {
+    "plain": ("ttft=0.02", "tpot=0.04"),
+    "fast": ("ttft=0.02", "tpot=0.01"),
+    "hangs": ("hang_after=3",),
+    "dies": ("crash_after=6",),
+    "refuses": ("fail_rate=1",),
+    "never": ("load_time=100",),
+}
+RACE = [word for name in CONTENDERS for word in ("--engine", f"{name}=fake")]
+RACE += [word for name, options in CONTENDERS.items() for option in options for word in ("-o", f"{name}.{option}")]
+
+
+def tune(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "enginebench", "tune", *words, *LOAD, "--folder", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+
+
+@pytest.fixture(scope="module")
+def race(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("tune") / "race"
+    return folder, tune([*RACE, "--load-limit", "20"], folder)
+
+
+def document(folder: Path) -> Any:
+    done = tune([*RACE, "--load-limit", "20", "--json"], folder)
+    return json.loads(done.stdout)
+
+
+def test_the_best_variant_is_confirmed(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = race
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"fast has .+ the goodput of plain, confirmed in \d+ fresh pairs of runs\.", done.stdout)
+    assert "enginebench serve fake -o ttft=0.02 -o tpot=0.01" in done.stdout
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_variants_that_hang_die_refuse_or_never_start_are_named(
+    race: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, done = race
+    failed = {record.variant: record.reason or "" for record in read_runs(folder) if record.score is None}
+    assert failed == {
+        "hangs": failed["hangs"],
+        "dies": f"its engine ended during the run; its output: {folder}/runs/0-3/server.log",
+        "refuses": failed["refuses"],
+        "never": "its server was not ready within 20 s.",
+    }
+    hung = (  # by whether our server replaces the engine before the run is over, or before its window begins
+        r"no request ended in its window: it hung, or its warm-up was not over\.",
+        r"it hung: \d+ requests had no answer at the end, \d+ were answered\.",
+        r"its engine ended during the run; its output: .*/runs/0-2/server\.log",
+        r"its run failed: it was not over within 23 s; its output: .*/runs/0-2/locust\.log",
+    )
+    assert any(re.fullmatch(sentence, failed["hangs"]) for sentence in hung), failed["hangs"]
+    assert failed["refuses"].startswith("no request was answered (")
+    for name, reason in failed.items():
+        assert f"{name} is dropped: {reason}" in done.stderr
+
+
+def test_confirmation_runs_are_fresh_and_paired(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    fresh = [record for record in read_runs(race[0]) if record.fresh]
+    by_round: dict[int, list[RunRecord]] = {}
+    for record in fresh:
+        by_round.setdefault(record.round, []).append(record)
+    assert all(sorted(record.variant for record in pair) == ["fast", "plain"] for pair in by_round.values())
+    assert len(by_round) >= 6
+    folders = [race[0] / "runs" / f"{record.round}-{list(CONTENDERS).index(record.variant)}" for record in fresh]
+    metas = [json.loads((folder / "meta.json").read_text()) for folder in folders]
+    assert len({meta["workload"]["prompt_set"] for meta in metas}) == len(by_round), "the same prompts within a round"
+
+
+def test_a_finished_race_is_reported_again_without_runs(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    before = read_runs(race[0])
+    shown = document(race[0])
+    assert read_runs(race[0]) == before
+    confirmed = [row for row in shown["rows"] if row["statistic"] == "confirmed ratio"]
+    assert [row["engine"] for row in confirmed] == ["fast"]
+    assert confirmed[0]["value"] > 1.5
+
+
+def test_a_race_with_other_settings_is_refused(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    done = tune([*RACE, "-o", "plain.seed=2"], race[0])
+    assert done.returncode == 2
+    assert done.stderr == f"{race[0]} has a race with other settings: name another --folder.\n"
+
+
+def test_a_server_by_its_url_is_restarted_and_a_budget_ends_in_time(tmp_path: Path) -> None:
+    with listen([0]) as listener:
+        port = listener.getsockname()[1]
+    serve = f"{sys.executable} -m enginebench serve fake -o ttft=0.01 -o tpot={{tpot}} --port {port}"
+    words = ["--url", f"http://127.0.0.1:{port}", "--restart", serve, "-o", "tpot=0.04,0.02", "--budget", "60"]
+    done = tune(words, tmp_path / "race")
+    records = read_runs(tmp_path / "race")
+    assert done.returncode in {0, 3}, done.stderr
+    assert records
+    assert all(record.score and record.starting > 0 for record in records)
+    assert {record.variant for record in records} == {"default", "tpot=0.02"}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--engine", "fake", "--pairs", "3"], "--pairs is 6 or more: fewer cannot confirm anything."),
+        (["--engine", "fake", "--for", "cost"], "--for cost needs --price, in US dollars per hour."),
+        (
+            ["--engine", "fake", "--restart", "x"],
+            "--restart starts the server of one --url, and of no --engine.",
+        ),
+        (
+            ["--engine", "fake", "-o", "concurrency=1,2,3,4,5,6,7", "-o", "tpot=1,2,3,4,5,6", "--engine", "b=fake"],
+            "84 variants of several contenders are too many: name values for 40.",
+        ),
+    ],
+)
+def test_mistakes(words: list[str], sentence: str, tmp_path: Path) -> None:
+    done = tune(words, tmp_path / "race")
+    assert (done.returncode, done.stderr) == (2, f"{sentence}\n")

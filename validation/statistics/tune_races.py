@@ -1,0 +1,201 @@
+"""Simulate `enginebench tune` on variants of known truth: false claims, winners, coverage and runs.
+
+    python -m validation.statistics.tune_races
+
+Writes validation/results/tune_races.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import numpy as np
+
+from enginebench.analysis.answer import TuneOutcome
+from enginebench.studies.tune.confirmation import Confirmation, confirm, pairs_for
+from enginebench.studies.tune.race import fit, survivors
+from validation.program import write_simulation
+from validation.statistics.systems import Generator
+
+DEFAULT = "v00"
+RIGHT = 0.01  # a variant within 1 % of the best is right
+OUTLIER, OUTLYING = -0.35, 0.05  # log score that an outlying run loses, and the share of such runs
+DRIFT = 0.15  # of the log score over 50 runs, in waves
+WAVE = 37.0  # runs
+
+
+def equal(n: int) -> list[float]:
+    return [0.0] * n
+
+
+def one_better(percent: float) -> Callable[[int], list[float]]:
+    return lambda n: [math.log1p(percent / 100) if k == n // 2 else 0.0 for k in range(n)]
+
+
+def ridge(n: int) -> list[float]:
+    """The default is 15 % below the best, five variants are within 1 % of the best, and all others 4 % below it."""
+    near = [0.15, 0.145, 0.145, 0.14, 0.14]
+    return [0.0, *near, *[0.11] * (n - 6)]
+
+
+def default_best(n: int) -> list[float]:
+    return [0.0] + [-0.02 - 0.02 * (k % 5) for k in range(1, n)]
+
+
+TRUTHS: Mapping[str, Callable[[int], list[float]]] = {
+    "all equal": equal,
+    "one 5 % better": one_better(5),
+    "one 10 % better": one_better(10),
+    "one 20 % better": one_better(20),
+    "ridge": ridge,
+    "default best": default_best,
+}
+CONDITIONS = {"": (False, False), "drift": (True, False), "outliers": (False, True), "drift and outliers": (True, True)}
+CASES = [
+    (truth, n, spread, condition)
+    for n in (12, 40)
+    for truth in TRUTHS
+    for spread in (0.02, 0.04, 0.07)
+    for condition in (CONDITIONS if n == 12 and spread == 0.04 else ("", "drift and outliers"))
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Shares of `races`: `claimed` names a variant, `false` one that is not better than the default, `right` one within
+    1 % of the best (the default, if no other is better), `right_or_none` no other. `covered` of the claimed ratios,
+    `covered_all` of all intervals. `regret` is the mean that a claimed variant lacks to the best."""
+
+    truth: str
+    variants: int
+    spread: float
+    condition: str
+    races: int
+    claimed: float
+    false: float
+    right: float
+    right_or_none: float
+    covered: float | None
+    covered_all: float
+    regret: float
+    flattery: float
+    runs: float
+    runs_p95: float
+
+
+class Machine:
+    """Runs in the order in which they are asked for: drift is a function of their number."""
+
+    def __init__(self, truth: Mapping[str, float], spread: float, drifts: bool, outliers: bool, rng: Generator) -> None:
+        self._truth, self._spread, self._rng = truth, spread, rng
+        self._drift = DRIFT if drifts else 0.0
+        self._outlying = OUTLYING if outliers else 0.0
+        self._phase = rng.uniform(0, 2 * math.pi)
+        self.runs = 0
+
+    def round(self, variants: list[str]) -> dict[str, float]:
+        return {variants[k]: self._run(variants[k]) for k in self._rng.permutation(len(variants))}
+
+    def _run(self, variant: str) -> float:
+        self.runs += 1
+        drift = self._drift * (self.runs / 50 + math.sin(self._phase + self.runs * 2 * math.pi / WAVE)) / 2
+        outlier = OUTLIER if self._rng.random() < self._outlying else 0.0
+        return self._truth[variant] + drift + outlier + self._spread * float(self._rng.standard_normal())
+
+
+def tune(machine: Machine, variants: list[str]) -> tuple[str, Confirmation | None]:
+    rounds: list[dict[str, float]] = []
+    left = list(variants)
+    while len(left) > 1:
+        rounds.append(machine.round(left))
+        left = survivors(rounds, variants)
+    if left[0] == DEFAULT:
+        return DEFAULT, None
+    spread = fit(rounds, variants).spread
+    pairs = pairs_for(spread)
+    differences: list[float] = []
+    while (confirmation := confirm(differences, spread, pairs)).outcome is TuneOutcome.OPEN:
+        for _ in range(pairs):
+            scores = machine.round([left[0], DEFAULT])
+            differences.append(scores[left[0]] - scores[DEFAULT])
+    return left[0], confirmation
+
+
+def measure(case: tuple[str, int, float, str], races: int, seed: int) -> Result:
+    name, n, spread, condition = case
+    rng = np.random.default_rng([seed, CASES.index(case)])
+    variants = [f"v{k:02d}" for k in range(n)]
+    truth = dict(zip(variants, TRUTHS[name](n), strict=True))
+    best = max(truth.values())
+    claims, coverages, runs = [], [], []
+    for _ in range(races):
+        machine = Machine(truth, spread, *CONDITIONS[condition], rng)
+        winner, confirmation = tune(machine, variants)
+        runs.append(machine.runs)
+        if confirmation is None:
+            continue
+        ratio = confirmation.ratio
+        assert ratio.value is not None
+        assert ratio.low is not None
+        assert ratio.high is not None
+        covered = ratio.low <= math.exp(truth[winner]) <= ratio.high
+        coverages.append(covered)
+        if confirmation.outcome is TuneOutcome.CONFIRMED:
+            claims.append((truth[winner], covered, math.log(ratio.value) - truth[winner]))
+    rights = [effect >= best - RIGHT and effect > 0 for effect, _, _ in claims]
+    none = races - len(claims)
+    return Result(
+        truth=name,
+        variants=n,
+        spread=spread,
+        condition=condition,
+        races=races,
+        claimed=len(claims) / races,
+        false=sum(effect <= 0 for effect, _, _ in claims) / races,
+        right=(sum(rights) + (none if best <= 0 else 0)) / races,
+        right_or_none=(sum(rights) + none) / races,
+        covered=float(np.mean([covered for _, covered, _ in claims])) if claims else None,
+        covered_all=float(np.mean(coverages)) if coverages else 1.0,
+        regret=float(np.mean([best - effect for effect, _, _ in claims])) if claims else 0.0,
+        flattery=float(np.mean([flattery for _, _, flattery in claims])) if claims else 0.0,
+        runs=float(np.median(runs)),
+        runs_p95=float(np.percentile(runs, 95)),
+    )
+
+
+def line(result: Result) -> str:
+    covered = "n/a" if result.covered is None else f"{100 * result.covered:.1f}"
+    return (
+        f"{result.truth:16} {result.variants:2} variants, {100 * result.spread:.0f} % {result.condition:18}: claimed "
+        f"{100 * result.claimed:5.1f}, false {100 * result.false:4.1f}, right {100 * result.right:5.1f}, right or none "
+        f"{100 * result.right_or_none:5.1f}, covered {covered} (all {100 * result.covered_all:.1f}), regret "
+        f"{100 * result.regret:.2f}, flattery {100 * result.flattery:.2f}, runs {result.runs:.0f} "
+        f"({result.runs_p95:.0f})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m validation.statistics.tune_races", description=__doc__)
+    parser.add_argument("--races", type=int, default=500, help="races of each case (default 500)")
+    parser.add_argument("--seed", type=int, default=20261129)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", default="", help="cases whose truth contains this; nothing is written then")
+    settings = parser.parse_args()
+    cases = [case for case in CASES if settings.only in case[0]]
+    results = []
+    with ProcessPoolExecutor(settings.processes) as pool:
+        for result in pool.map(partial(measure, races=settings.races, seed=settings.seed), cases):
+            results.append(result)
+            print(line(result), flush=True)
+    if not settings.only:
+        command = f"python -m validation.statistics.tune_races --races {settings.races} --seed {settings.seed}"
+        write_simulation("tune_races.json", command, seed=settings.seed, cases=[asdict(result) for result in results])
+
+
+if __name__ == "__main__":
+    main()
