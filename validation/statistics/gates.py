@@ -13,7 +13,7 @@ import numpy as np
 
 from enginebench.analysis.stats.samples import Sample
 from enginebench.analysis.verdict.gate import Result, check, decided
-from enginebench.records.metrics import columns
+from enginebench.records.metrics import CORRECT, columns
 from enginebench.records.view import Estimate
 from validation.statistics.systems import Floats, Generator
 
@@ -21,7 +21,7 @@ RUNS = 5
 LIMIT = 0.2
 COUNTED = 2000  # requests of each run, of which a share is
 STAGES = ("10 users", "20 users", "40 users")
-COLUMNS = columns("compared")
+COLUMNS = [column for column in columns("compared") if column.name != CORRECT]  # which only graded runs have
 # By metric: a typical value, and its own spread from run to run in multiples of the scenario's.
 LEVELS: dict[str, tuple[float, float]] = {
     "ttft p50": (0.2, 1.0),
