@@ -248,7 +248,8 @@ def _replicas(answer: ReplicasAnswer) -> str:
     names = clean(first.name)
     if len(equal) > 1:
         names += f" and {clean(equal[1].name) if len(equal) == 2 else f'{len(equal) - 1} others'}"
-    text = f"{names} {_needs(equal)} {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
+    each = "each " if len(equal) > 1 else ""
+    text = f"{names} {each}{_needs(equal)} {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
     if others and len(equal) == 1:
         second, *others = others
         text += f"; {clean(second.name)} needs {_number(second)}{_month(second)}{_unsure(second)}"

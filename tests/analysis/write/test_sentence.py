@@ -207,7 +207,7 @@ REPLICAS: list[tuple[Answer, str]] = [
         ReplicasAnswer(
             Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40)), True
         ),
-        "a and 2 others need 12 replicas for 100 users, $15,768 a month (not confirmed); 1 other needs more.",
+        "a and 2 others each need 12 replicas for 100 users, $15,768 a month (not confirmed); 1 other needs more.",
     ),
     (
         ReplicasAnswer(Users(9), (replace(few, capacity=replace(b, beyond=None)), many), True),
