@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
 from enginebench.analysis.frame import Frame, column_of
@@ -74,8 +73,7 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     series = []
     for engine in frame.engines:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
-        points = [_point(frame, engine.label, stage, engine.column(stage.label, column)) for stage in stages]
-        points = [replace(point, missed=_missed(frame, engine.label, point.label, column)) for point in points]
+        points = [_point(frame, engine.label, stage, engine.column(stage.label, column), column) for stage in stages]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
     values = [y for drawn in series for point in drawn.points if (y := point.y) is not None and math.isfinite(y)]
     if not values:
@@ -94,8 +92,12 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     )
 
 
-def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> Point:
+def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate, shown: Column | None = None) -> Point:
+    """If another metric than the one that is shown missed its limit, name it."""
     verdict = frame.verdict(engine, stage.label)
+    objectives = () if verdict is None or shown is None else verdict.objectives
+    missed = [own.objective for own in objectives if own.status is Status.MISSED]
+    others = [] if any(column_of(objective) == shown for objective in missed) else missed
     failed = estimate.value is not None and math.isinf(estimate.value)
     high = None if estimate.high is None or math.isinf(estimate.high) else estimate.high
     return Point(
@@ -106,16 +108,8 @@ def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> P
         label=stage.label,
         status=None if verdict is None else verdict.status,
         confirmed=verdict is None or verdict.confirmed,
+        missed=", ".join(dict.fromkeys(objective.text.partition(" ")[0] for objective in others)),
     )
-
-
-def _missed(frame: Frame, engine: str, stage: str, shown: Column) -> str:
-    """Name the metrics that missed their limits, unless the one that is shown is among them."""
-    verdict = frame.verdict(engine, stage)
-    missed = () if verdict is None else tuple(own for own in verdict.objectives if own.status is Status.MISSED)
-    if any(column_of(own.objective) == shown for own in missed):
-        return ""
-    return ", ".join(dict.fromkeys(own.objective.text.partition(" ")[0] for own in missed))
 
 
 def _place(frame: Frame, stage: StageView) -> float:
