@@ -150,6 +150,19 @@ class CalibrationAnswer:
     chunk_rate: float
 
 
+@dataclass(frozen=True, slots=True)
+class RefereeAnswer:
+    """A load generator's TTFT next to the true one, at the percentile `title`, in seconds. `counted` are the requests
+    that it reports as answered, of `answered`; `None` without results that can be read."""
+
+    tool: str
+    title: str
+    true: float
+    reported: float | None
+    counted: int | None
+    answered: int
+
+
 class NoAnswer(Enum):
     """Why there is no answer."""
 
@@ -168,5 +181,6 @@ Answer = (
     | GateAnswer
     | BenchAnswer
     | CalibrationAnswer
+    | RefereeAnswer
     | NoAnswer
 )

@@ -15,6 +15,7 @@ from enginebench.analysis.answer import (
     Contender,
     GateAnswer,
     NoAnswer,
+    RefereeAnswer,
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
@@ -78,6 +79,8 @@ def sentence(answer: Answer) -> str:
         case CalibrationAnswer():
             rate, error = significant(answer.chunk_rate), format_error(answer.error).removeprefix("± ")
             return f"Up to {rate} chunks/s the load generator's own error is at most {error} at p99."
+        case RefereeAnswer():
+            return _referee(answer)
         case NoAnswer():
             return NO_ANSWER[answer]
 
@@ -345,3 +348,16 @@ def _bench(answer: BenchAnswer) -> str:
         return f"{text}; {following}, the next best, has no significant difference."
     untested = "" if answer.significant else " (not tested)"
     return f"{text}, {_ratio(answer.ratio)} {following}, the next best{untested}."
+
+
+def _referee(answer: RefereeAnswer) -> str:
+    tool, true = clean(answer.tool), f"{answer.title} of {format_seconds(answer.true)}"
+    if answer.counted is None:
+        return f"No results of {tool} could be read: compare what it printed with the true {true}."
+    if answer.reported is None:
+        text = f"{tool} reports no {answer.title}"
+    else:
+        error = answer.reported - answer.true
+        size = f"{format_seconds(abs(error))} too {'low' if error < 0 else 'high'}"
+        text = f"{tool} reports {answer.title} {size} (true: {format_seconds(answer.true)})"
+    return f"{text} and counts {answer.counted:,} of {counted(answer.answered, 'answered request')}."
