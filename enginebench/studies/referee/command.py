@@ -18,7 +18,10 @@ from enginebench.settings.schema import UserMistake
 def referee(
     command: Annotated[
         list[str],
-        typer.Argument(help="Load generator with its options, in which {url}, {port} and {folder} are replaced."),
+        typer.Argument(
+            metavar="COMMAND...",
+            help="Load generator with its options, in which {url}, {port} and {folder} are replaced.",
+        ),
     ],
     ttft: Annotated[float, typer.Option(metavar="S", parser=duration(0), help="Time to first token.")] = 0.2,
     itl: Annotated[float, typer.Option(metavar="S", parser=duration(0), help="Time between two tokens.")] = 0.02,
@@ -89,7 +92,8 @@ def referee(
             raise typer.Exit(2) from None
         true = observe(true_results(truth, url, started_at, {"output_tokens": tokens}, skip), truth, place, "true")
         if true is None:
-            ended = "was ended" if exit_code is None else f"ended with exit code {exit_code}"
+            stopped = f"was ended after {format_limit(timeout)} (--timeout)"
+            ended = stopped if exit_code is None else f"ended with exit code {exit_code}"
             raise UserMistake(
                 f"{tool} {ended} and no request was answered: it must stream /v1/chat/completions at {url}."
             )
