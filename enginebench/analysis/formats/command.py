@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
 MAX_YAML_BYTES = 32 << 20  # which takes half a minute
 BLANKS = re.compile(r"\s*")
-KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), the JSON of vllm bench serve, and llm-d's Benchmark Report 0.2"
+KNOWN = "guidellm's benchmarks.json (0.4 to 0.8), the JSON of vllm bench serve, and llm-d's Benchmark Report 0.2"
 YAML = (".yaml", ".yml")
 
 
@@ -35,7 +35,7 @@ def import_results(
 ) -> None:
     """Import results of guidellm or vLLM, and Benchmark Reports of llm-d.
 
-    benchmarks.json (guidellm 0.4 to 0.7), the JSON of `vllm bench serve --save-result --save-detailed`. Of a file that
+    benchmarks.json (guidellm 0.4 to 0.8), the JSON of `vllm bench serve --save-result --save-detailed`. Of a file that
     --append-result has written, each result becomes a run.
 
     Benchmark Report 0.2 and 0.2.1 in YAML or JSON, which llm-d-benchmark makes of results of inference-perf, aiperf,

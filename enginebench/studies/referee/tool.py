@@ -33,10 +33,9 @@ def fill(word: str, blanks: Mapping[str, str]) -> str:
 
 
 def tool_name(command: Sequence[str]) -> str:
-    """Return the program's name; for a Python interpreter that of its script or module."""
-    words = [word for word in command[1:] if not word.startswith("-")]
-    named = words[0] if Path(command[0]).name.startswith("python") and words else command[0]
-    return Path(named).name
+    """Return the name of the program that `env` or Python runs, if they are the first words, else of the first word."""
+    names = [Path(word).name for word in command if not word.startswith("-") and "=" not in word]
+    return next((name for name in names if name.rstrip("0123456789.") not in {"env", "python"}), command[0])
 
 
 def run_tool(command: Sequence[str], seconds: float) -> int | None:

@@ -17,7 +17,7 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.records.view import StageView
 from tests.support.analysis import other_tools
 
-OLDER = "is no file of guidellm 0.4 to 0.7, which are the versions that are read: measure again with one of them."
+OLDER = "is no file of guidellm 0.4 to 0.8, which are the versions that are read: measure again with one of them."
 V_0_1 = '{"benchmarks": [{"benchmarks": [{"mode": "synchronous", "results": []}], "args": {}}]}'
 V_0_3 = """{"benchmarks": [{"args": {"strategy": {"type_": "concurrent", "streams": 4}}, "start_time": 1.0,
 "requests": {"successful": [{"request_id": "a", "start_time": 1.0, "first_token_time": 1.1, "end_time": 2.0}]}}]}"""

@@ -186,6 +186,7 @@ def test_blanks_are_filled_and_other_braces_stay() -> None:
         ("/opt/bin/aiperf profile", "aiperf"),
         ("python3.12 -m locust -f file.py", "locust"),
         ("python client.py {url}", "client.py"),
+        ("env NAME=a/b locust --host {url}", "locust"),
         ("python", "python"),
     ],
 )
