@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,15 @@ import msgspec
 from enginebench.analysis.formats import benchmark_report_runs
 from enginebench.analysis.formats.benchmark_report_reader import ReportFile
 from enginebench.analysis.formats.command import read
-from enginebench.analysis.formats.results import TELEMETRY, ImportedStage, NotImportable, Results, Source, write_run
+from enginebench.analysis.formats.results import (
+    TELEMETRY,
+    ImportedStage,
+    NotImportable,
+    Results,
+    Source,
+    most_in_flight,
+    write_run,
+)
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.records.files import META, read_meta, read_requests
 from enginebench.records.load import Users
@@ -56,18 +64,12 @@ def observe(results: Results | ReportFile, file: Path, runs: Path, label: str) -
     if not answered:
         return None
     starts = sorted(request.t_send for request in requests if request.t_send is not None)
-    in_flight = _in_flight(requests)
+    in_flight = most_in_flight(requests)
     begin, end = min(request.t_sched for request in answered), max(request.t_end for request in answered) + 1
     stage = ImportedStage(Users(in_flight), begin, end, answered)
     folder = write_run(replace(results, stages=(stage,)), file, runs, label, 0)
     (summary,) = summaries_of([str(folder)], runs)
     return Observation(summary.stages[0], len(starts), len(answered), in_flight, _gap_variation(starts))
-
-
-def _in_flight(requests: Sequence[RequestRecord]) -> int:
-    sent = [request for request in requests if request.t_send is not None]
-    changes = [(request.t_send, 1) for request in sent] + [(request.t_end, -1) for request in sent]
-    return max(accumulate(change for _, change in sorted(changes)))
 
 
 def _gap_variation(starts: Sequence[int]) -> float | None:
