@@ -56,7 +56,7 @@ CHECKED_ELSEWHERE = (
 )
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
 
-LONG = ("run", "quick", "study", "calibrate", "serve", "bench")
+LONG = ("run", "quick", "study", "calibrate", "referee", "serve", "bench")
 VERDICTS = (0, 1, 3)
 number_formats = cache(engine_checks._choices)  # starts a process for each engine
 REACHED = "everything before the load was in order"
@@ -156,6 +156,8 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_checks, "_choices", number_formats)
     monkeypatch.setattr(run_order, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
+    monkeypatch.setattr("enginebench.studies.referee.tool.which", lambda name: name)
+    monkeypatch.setattr("enginebench.studies.referee.tool.run_tool", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shutil import which
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.guard import start_guarded
@@ -21,7 +21,7 @@ def check_command(command: Sequence[str]) -> None:
     """Raises `UserMistake` if the command cannot be started or does not name the server."""
     if not any(blank in word for word in command for blank in ("{url}", "{port}")):
         raise UserMistake("the command does not name the server: write {url} where its address belongs.")
-    if shutil.which(command[0]) is None:
+    if which(command[0]) is None:
         raise UserMistake(f"there is no command `{command[0]}` here: install it, or give its path.")
 
 
