@@ -98,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     logged = ({"timestamp": 1000 * second, "prompt_tokens": 50, "output_tokens": 20} for second in range(100))
     (here / "requests.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
     other_tools.guidellm(here / "benchmarks.json")
+    other_tools.aiperf(here / "profile_export.jsonl")
     for run in (1, 2, 3):
         other_tools.vllm_bench(here / f"run-{run}.json")
     other_tools.benchmark_report(here / "benchmark_report_v0.2,_stage_0.yaml")

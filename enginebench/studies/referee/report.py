@@ -73,7 +73,13 @@ ROWS = (
     _rate(THROUGHPUT),
     _rate(ACHIEVED_RATE),
     _count("in flight", "most requests in flight", lambda observation: observation.in_flight),
-    Row("gap variation", "variation of the gaps between requests", "", lambda o: Estimate(o.gap_variation)),
+    Row(
+        "gap variation",
+        "variation of the gaps between requests",
+        "",
+        lambda o: Estimate(o.gap_variation),
+        relative=True,
+    ),
 )
 
 
