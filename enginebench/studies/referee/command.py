@@ -19,7 +19,7 @@ def referee(
     command: Annotated[
         list[str],
         typer.Argument(
-            metavar="COMMAND...",
+            metavar="COMMAND",
             help="Load generator with its options, in which {url}, {port} and {folder} are replaced.",
         ),
     ],
@@ -59,7 +59,7 @@ def referee(
 
       enginebench referee --skip 1 -- enginebench run concurrent {url} --stages 10 --runs {folder}
 
-      enginebench referee --results bench.json -- vllm bench serve --base-url {url} --result-filename bench.json
+      enginebench referee --results aiperf -- aiperf profile -m scripted --url {url} --output-artifact-dir aiperf
     """
     from enginebench.analysis.commands.output import check_formats, deliver
     from enginebench.analysis.document import Warning
@@ -97,8 +97,9 @@ def referee(
             raise UserMistake(
                 f"{tool} {ended} and no request was answered: it must stream /v1/chat/completions at {url}."
             )
-        found = reported_results(Path(fill(results, blanks)) if results else folder)
-        reported = None if found is None else observe(*found, place, "reported")
+        written = Path(fill(results, blanks)) if results else folder
+        load = reported_results(written, started_at.timestamp())
+        reported = None if load is None else observe(*load, place, "reported")
     warnings = []
     if exit_code is None:
         warnings.append(Warning("tool_stopped", "warn", format_limit(timeout), ""))

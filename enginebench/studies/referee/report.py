@@ -93,7 +93,10 @@ def document_of(
         objectives=(),
         answer=_answer(tool, true, reported),
         candidates=Table(
-            "errors", "Reported minus true", columns, tuple(_cells(row, true, reported) for row in ROWS)
+            "errors",
+            "Reported minus true",
+            columns,
+            tuple(_cells(row, true, reported) for row in ROWS if row.read(true).value is not None),
         ).without_empty_columns(),
         figure=None,
         next=None,

@@ -121,7 +121,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["--timeout", "1", "--", "sh", "-c", "sleep 100; : {url}"],
         "sh was ended after 1 s (--timeout) and no request was answered: it must stream /v1/chat/completions at URL.\n",
     ),
-    "no command": ([], "missing argument `COMMAND...`. See `root referee --help`.\n"),
+    "no command": ([], "missing argument `COMMAND`. See `root referee --help`.\n"),
 }
 
 
@@ -173,6 +173,9 @@ def test_results_are_found_in_a_folder_among_other_files(tmp_path: Path) -> None
     loads = reported_results(tmp_path)
     assert loads is not None
     assert loads[1] == tmp_path / "deep" / "bench.json"
+    later = loads[1].stat().st_mtime + 1
+    assert reported_results(tmp_path, later) is None, "of an earlier run"
+    assert reported_results(loads[1], later) is None
 
 
 def test_blanks_are_filled_and_other_braces_stay() -> None:
