@@ -153,7 +153,7 @@ class CalibrationAnswer:
 @dataclass(frozen=True, slots=True)
 class RefereeAnswer:
     """A load generator's TTFT next to the true one, at the percentile `title`, in seconds. `counted` are the requests
-    that it reports as answered, of `answered`; `None` without results that can be read."""
+    that it reports as answered, of `answered`; `None` if its results have none or cannot be read."""
 
     tool: str
     title: str

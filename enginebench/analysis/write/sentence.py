@@ -353,7 +353,7 @@ def _bench(answer: BenchAnswer) -> str:
 def _referee(answer: RefereeAnswer) -> str:
     tool, true = clean(answer.tool), f"{answer.title} of {format_seconds(answer.true)}"
     if answer.counted is None:
-        return f"No results of {tool} could be read: compare what it printed with the true {true}."
+        return f"{tool} left no results with answered requests: compare what it printed with the true {true}."
     if answer.reported is None:
         text = f"{tool} reports no {answer.title}"
     else:

@@ -328,7 +328,7 @@ OTHERS: list[tuple[Answer, str]] = [
     (replace(referee, reported=None), "tool reports no TTFT p99 and counts 788 of 789 answered requests."),
     (
         replace(referee, reported=None, counted=None),
-        "No results of tool could be read: compare what it printed with the true TTFT p99 of 200 ms.",
+        "tool left no results with answered requests: compare what it printed with the true TTFT p99 of 200 ms.",
     ),
     (NoAnswer.ALL_FAILED, "Every request failed."),
 ]

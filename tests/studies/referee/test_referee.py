@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench.cli import app
-from enginebench.studies.referee.observation import reported_results
+from enginebench.studies.referee.observation import observe, reported_results
 from enginebench.studies.referee.tool import fill, tool_name
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
@@ -176,6 +176,17 @@ def test_results_are_found_in_a_folder_among_other_files(tmp_path: Path) -> None
     later = loads[1].stat().st_mtime + 1
     assert reported_results(tmp_path, later) is None, "of an earlier run"
     assert reported_results(loads[1], later) is None
+
+
+def test_a_benchmark_report_is_compared_by_its_statistics(tmp_path: Path) -> None:
+    other_tools.benchmark_report(tmp_path / "report.yaml")
+    load = reported_results(tmp_path)
+    assert load is not None
+    observation = observe(*load, tmp_path / "runs", "reported")
+    assert observation is not None
+    assert observation.sent == observation.stage.requests > 0
+    assert observation.stage.value("ttft", "p50") is not None
+    assert (observation.in_flight, observation.gap_variation) == (None, None), "it has no single requests"
 
 
 def test_blanks_are_filled_and_other_braces_stay() -> None:
