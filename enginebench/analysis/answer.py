@@ -153,9 +153,11 @@ class CalibrationAnswer:
 @dataclass(frozen=True, slots=True)
 class RefereeAnswer:
     """A load generator's TTFT next to the true one, at the percentile `title`, in seconds. `counted` are the requests
-    that it reports as answered, of `answered`; `None` if its results have none or cannot be read."""
+    that it reports as answered, of `answered`; `None` if its results have none or cannot be read. Without an exit code
+    it was ended by the timeout."""
 
     tool: str
+    exit_code: int | None
     title: str
     true: float
     reported: float | None

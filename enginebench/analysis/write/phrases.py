@@ -90,8 +90,6 @@ WARNINGS = {
     "different_workload": "the runs were asked different things: {evidence}",
     "run_to_run": "output tokens/s differ from run to run, with a standard deviation of {evidence}",
     "different": "the runs differ in their {evidence}",
-    "tool_failed": "the command ended with exit code {evidence}",
-    "tool_stopped": "the command was ended after {evidence} (--timeout)",
 }
 """By kind, for warnings whose evidence is not a sentence."""
 

@@ -62,7 +62,6 @@ def referee(
       enginebench referee --results aiperf -- aiperf profile -m scripted --url {url} --output-artifact-dir aiperf
     """
     from enginebench.analysis.commands.output import check_formats, deliver
-    from enginebench.analysis.document import Warning
     from enginebench.analysis.tested import Tested
     from enginebench.records.formatting import format_limit
     from enginebench.settings.console import stderr
@@ -100,10 +99,5 @@ def referee(
         written = Path(fill(results, blanks)) if results else folder
         load = reported_results(written, started_at.timestamp())
         reported = None if load is None else observe(*load, place, "reported")
-    warnings = []
-    if exit_code is None:
-        warnings.append(Warning("tool_stopped", "warn", format_limit(timeout), ""))
-    elif exit_code:
-        warnings.append(Warning("tool_failed", "warn", str(exit_code), ""))
     tested = Tested.from_benches((), (tool,), host_facts(), started_at.isoformat(), 1)
-    deliver(document_of(tool, true, reported, tested, tuple(warnings)), output or (), as_json)
+    deliver(document_of(tool, exit_code, true, reported, tested), output or (), as_json)

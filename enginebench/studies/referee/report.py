@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from enginebench.analysis.answer import RefereeAnswer
-from enginebench.analysis.document import Cell, Column, Document, Number, Style, Table, Warning, Word
+from enginebench.analysis.document import Cell, Column, Document, Number, Style, Table, Word
 from enginebench.analysis.frame import SCHEMA, cells
 from enginebench.analysis.tested import Tested
 from enginebench.records.metrics import (
@@ -84,14 +84,14 @@ ROWS = (
 
 
 def document_of(
-    tool: str, true: Observation, reported: Observation | None, tested: Tested, warnings: tuple[Warning, ...]
+    tool: str, exit_code: int | None, true: Observation, reported: Observation | None, tested: Tested
 ) -> Document:
     columns = (Column("", text=True), Column("true"), Column("reported"), Column("error"))
     return Document(
         title=f"{tool} next to a server of known timing",
         tested=replace(tested, output_tokens=true.stage.value("output_tokens"), requests=true.answered),
         objectives=(),
-        answer=_answer(tool, true, reported),
+        answer=_answer(tool, exit_code, true, reported),
         candidates=Table(
             "errors",
             "Reported minus true",
@@ -100,18 +100,19 @@ def document_of(
         ).without_empty_columns(),
         figure=None,
         next=None,
-        warnings=warnings,
+        warnings=(),
         sections=(),
         frame=pl.DataFrame(list(_frame_rows(true, reported)), schema=SCHEMA),
     )
 
 
-def _answer(tool: str, true: Observation, reported: Observation | None) -> RefereeAnswer:
+def _answer(tool: str, exit_code: int | None, true: Observation, reported: Observation | None) -> RefereeAnswer:
     observations = [true] if reported is None else [true, reported]
     few = [row for row in TTFT_ROWS if any(row.read(o).missing is Missing.FEW_REQUESTS for o in observations)]
     row = next((row for row in TTFT_ROWS if row not in few), TTFT_ROWS[-1])
     return RefereeAnswer(
         tool=tool,
+        exit_code=exit_code,
         title=row.title,
         true=row.read(true).value or 0.0,
         reported=None if reported is None else row.read(reported).value,
