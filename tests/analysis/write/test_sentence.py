@@ -331,7 +331,8 @@ OTHERS: list[tuple[Answer, str]] = [
     ),
     (
         replace(referee, exit_code=3, reported=None, counted=None),
-        "tool (exit code 3) left no results with answered requests: compare what it printed with the true TTFT p99 of 200 ms.",
+        "tool (exit code 3) left no results with answered requests: compare what it printed with the true TTFT p99 of "
+        "200 ms.",
     ),
     (NoAnswer.ALL_FAILED, "Every request failed."),
 ]
