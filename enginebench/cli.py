@@ -42,6 +42,7 @@ COMMANDS = {
     "bench": "engines.bench.cli",
     "doctor": "enginebench.studies.cli",
     "calibrate": "enginebench.studies.cli",
+    "referee": "enginebench.studies.cli",
     "import": "enginebench.analysis.cli",
 }
 ROOMS = {module.partition(".")[0] for module in COMMANDS.values()} | {"enginebench"}

@@ -183,6 +183,21 @@ class TuneAnswer:
     more: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class RefereeAnswer:
+    """A load generator's TTFT next to the true one, at the percentile `title`, in seconds. `counted` are the requests
+    that it reports as answered, of `answered`; `None` if its results have none or cannot be read. Without an exit code
+    it was ended by the timeout."""
+
+    tool: str
+    exit_code: int | None
+    title: str
+    true: float
+    reported: float | None
+    counted: int | None
+    answered: int
+
+
 class NoAnswer(Enum):
     """Why there is no answer."""
 
@@ -203,5 +218,6 @@ Answer = (
     | CalibrationAnswer
     | StartAnswer
     | TuneAnswer
+    | RefereeAnswer
     | NoAnswer
 )

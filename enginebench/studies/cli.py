@@ -7,6 +7,7 @@ import typer
 from enginebench.studies.calibrate.command import calibrate
 from enginebench.studies.doctor import doctor
 from enginebench.studies.quick.command import quick
+from enginebench.studies.referee.command import referee
 from enginebench.studies.study.command import study
 from enginebench.studies.tune.command import tune
 
@@ -16,3 +17,4 @@ app.command()(study)
 app.command()(tune)
 app.command()(doctor)
 app.command()(calibrate)
+app.command(context_settings={"allow_interspersed_args": False})(referee)  # what follows COMMAND belongs to it

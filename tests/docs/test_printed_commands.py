@@ -56,7 +56,7 @@ CHECKED_ELSEWHERE = (
 )
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
 
-LONG = ("run", "quick", "study", "tune", "calibrate", "serve", "bench")
+LONG = ("run", "quick", "study", "tune", "calibrate", "referee", "serve", "bench")
 VERDICTS = (0, 1, 3)
 number_formats = cache(engine_checks._choices)  # starts a process for each engine
 REACHED = "everything before the load was in order"
@@ -98,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     logged = ({"timestamp": 1000 * second, "prompt_tokens": 50, "output_tokens": 20} for second in range(100))
     (here / "requests.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
     other_tools.guidellm(here / "benchmarks.json")
+    other_tools.aiperf(here / "profile_export.jsonl")
     for run in (1, 2, 3):
         other_tools.vllm_bench(here / f"run-{run}.json")
     other_tools.benchmark_report(here / "benchmark_report_v0.2,_stage_0.yaml")
@@ -156,6 +157,8 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_checks, "_choices", number_formats)
     monkeypatch.setattr(run_order, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
+    monkeypatch.setattr("enginebench.studies.referee.tool.which", lambda name: name)
+    monkeypatch.setattr("enginebench.studies.referee.tool.run_tool", reached)
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("enginebench.studies.study.sitting.measure", reached)
     monkeypatch.setattr("enginebench.studies.tune.runner.TuneRunner.run", reached)

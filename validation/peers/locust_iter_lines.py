@@ -1,7 +1,8 @@
 """Locust used the obvious way: `FastHttpUser`, `iter_lines`, a clock around it; `client_accuracy.py` runs it.
 
 This is how most published locustfiles for language models read their streams. The observed times go to the file named
-in ENGINEBENCH_OBSERVED, one line of JSON per request.
+in ENGINEBENCH_OBSERVED, in the form of `vllm bench serve --save-detailed`, which `enginebench import` and `enginebench
+referee` read.
 """
 
 from __future__ import annotations
@@ -31,20 +32,23 @@ class Asking(FastHttpUser):
             "stream": True,
             "user": name,
         }
-        first = last = None
-        tokens = 0
+        stamps = []
         start = time.perf_counter()
         for line in self.client.iter_lines("/v1/chat/completions", method="POST", json=body):
             if line.startswith("data: ") and not line.startswith("data: [DONE]"):
                 choices = json.loads(line[6:])["choices"]
                 if choices and choices[0]["delta"].get("content"):
-                    last = time.perf_counter()
-                    first = first or last
-                    tokens += 1
-        if first is not None and last is not None and tokens > 1:
-            observed.append({"name": name, "ttft": first - start, "tpot": (last - first) / (tokens - 1)})
+                    stamps.append(time.perf_counter())
+        if len(stamps) > 1:
+            gaps = [later - earlier for earlier, later in itertools.pairwise(stamps)]
+            observed.append({"name": name, "start_times": start, "ttfts": stamps[0] - start, "itls": gaps})
 
 
 @events.quitting.add_listener  # type: ignore[untyped-decorator]
-def _write(**_: Any) -> None:
-    Path(os.environ["ENGINEBENCH_OBSERVED"]).write_text("".join(json.dumps(request) + "\n" for request in observed))
+def _write(environment: Any, **_: Any) -> None:
+    n, rate = len(observed), environment.stats.total.total_rps
+    totals = {"completed": n, "total_input_tokens": 8 * n, "request_throughput": rate}
+    lengths = {"input_lens": [8] * n, "output_lens": [len(request["itls"]) + 1 for request in observed]}
+    lists = {field: [request[field] for request in observed] for field in ("name", "start_times", "ttfts", "itls")}
+    users = {"model_id": "scripted", "max_concurrency": environment.runner.target_user_count}
+    Path(os.environ["ENGINEBENCH_OBSERVED"]).write_text(json.dumps(totals | users | lengths | lists))

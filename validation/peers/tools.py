@@ -86,9 +86,9 @@ def _iter_lines(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _read_iter_lines(folder: Path) -> Iterator[Seen]:
-    for line in (folder / "observed.jsonl").read_bytes().splitlines():
-        request = json.loads(line)
-        yield Seen(request["name"], request["ttft"], request["tpot"])
+    observed = json.loads((folder / "observed.json").read_bytes())
+    for name, ttft, gaps in zip(observed["name"], observed["ttfts"], observed["itls"], strict=True):
+        yield Seen(name, ttft, sum(gaps) / len(gaps))
 
 
 def _guidellm(url: str, load: Load, folder: Path) -> list[str]:
@@ -144,7 +144,7 @@ TOOLS = {
 
 def variables_of(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
     """Return environment variables. No tool may ask a model hub for anything: the tokenizer is on disk."""
-    extra = {"ENGINEBENCH_OBSERVED": str(folder / "observed.jsonl"), "ENGINEBENCH_TOKENS": str(load.tokens)}
+    extra = {"ENGINEBENCH_OBSERVED": str(folder / "observed.json"), "ENGINEBENCH_TOKENS": str(load.tokens)}
     if tool.requirement != AIPERF:  # offline, it takes a folder's path for a name on the hub, and fails
         extra["HF_HUB_OFFLINE"] = "1"
     return os.environ | extra

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
 MAX_YAML_BYTES = 32 << 20  # which takes half a minute
 BLANKS = re.compile(r"\s*")
-KNOWN = "guidellm's benchmarks.json (0.4 to 0.7), the JSON of vllm bench serve, and llm-d's Benchmark Report 0.2"
+KNOWN = (
+    "guidellm's benchmarks.json (0.4 to 0.8), aiperf's profile_export.jsonl, the JSON of vllm bench serve, and llm-d's "
+    "Benchmark Report 0.2"
+)
 YAML = (".yaml", ".yml")
 
 
@@ -33,10 +36,10 @@ def import_results(
         typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
     ] = None,
 ) -> None:
-    """Import results of guidellm or vLLM, and Benchmark Reports of llm-d.
+    """Import results of guidellm, aiperf or vLLM, and Benchmark Reports of llm-d.
 
-    benchmarks.json (guidellm 0.4 to 0.7), the JSON of `vllm bench serve --save-result --save-detailed`. Of a file that
-    --append-result has written, each result becomes a run.
+    benchmarks.json (guidellm 0.4 to 0.8), profile_export.jsonl (aiperf with --export-level records), the JSON of `vllm
+    bench serve --save-result --save-detailed`. Of a file that --append-result has written, each result becomes a run.
 
     Benchmark Report 0.2 and 0.2.1 in YAML or JSON, which llm-d-benchmark makes of results of inference-perf, aiperf,
     guidellm and vLLM, and `enginebench report --format br`. Reports of one experiment (run.eid) are the stages of one
@@ -82,7 +85,12 @@ def import_results(
 
 def read(path: Path) -> list[Results | ReportFile]:
     """Raises `NotImportable`, and `OSError` where the file cannot be read."""
+    from enginebench.analysis.formats import aiperf
+
     documents = _documents(path)
+    if aiperf.is_aiperf(documents[0]):
+        with _readable(str(path)):
+            return [aiperf.read(documents)]
     return [
         _results(document, path, f"{path}, result {number}," if len(documents) > 1 else str(path))
         for number, document in enumerate(documents, 1)

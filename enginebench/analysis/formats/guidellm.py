@@ -1,6 +1,6 @@
 """guidellm's `benchmarks.json`: one stage for each benchmark, with the requests that the file keeps.
 
-Fields as of guidellm 0.4 to 0.7 (schemas/request_stats.py, schemas/info.py in vllm-project/guidellm): Unix times in
+Fields as of guidellm 0.4 to 0.8 (schemas/request_stats.py, schemas/info.py in vllm-project/guidellm): Unix times in
 seconds under `info.timings`, requests by status under `requests`. Chunks have no times of their own.
 """
 
@@ -35,7 +35,7 @@ def read(document: dict[str, Any]) -> Results:
     benchmarks = document["benchmarks"]
     if not benchmarks or not all({"config", "requests", "start_time"} <= set(benchmark) for benchmark in benchmarks):
         raise NotImportable(
-            "is no file of guidellm 0.4 to 0.7, which are the versions that are read: measure again with one of them."
+            "is no file of guidellm 0.4 to 0.8, which are the versions that are read: measure again with one of them."
         )
     zero = min(start for benchmark in benchmarks for start in _starts(benchmark))
     stages, lacks = [], list(LACKS)

@@ -5,10 +5,11 @@ A value that the file lacks is `None`, and `lacks` names it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,12 @@ def load_of(users: object, rate: object) -> Load | None:
     if isinstance(rate, int | float) and 0 < rate < float("inf"):
         return Rate(float(rate))
     return Users(int(users)) if isinstance(users, int | float) and users >= 1 else None
+
+
+def most_in_flight(requests: Iterable[RequestRecord]) -> int:
+    sent = [(request.t_send, request.t_end) for request in requests if request.t_send is not None]
+    changes = [(start, 1) for start, _ in sent] + [(end, -1) for _, end in sent]
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
 def write_run(results: Results, file: Path, folder: Path, label: str, repeat: int) -> Path:

@@ -15,6 +15,7 @@ from enginebench.analysis.answer import (
     Contender,
     GateAnswer,
     NoAnswer,
+    RefereeAnswer,
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
@@ -86,6 +87,8 @@ def sentence(answer: Answer) -> str:
             return _start(answer)
         case TuneAnswer():
             return _tune(answer)
+        case RefereeAnswer():
+            return _referee(answer)
         case NoAnswer():
             return NO_ANSWER[answer]
 
@@ -381,3 +384,18 @@ def _tune(answer: TuneAnswer) -> str:
     if answer.outcome is TuneOutcome.NONE:
         return f"No variant beats {default}: {winner}, the leader of the race, has {ratio} in {fresh} of runs."
     return f"{winner} has {ratio} in {fresh} of runs: not confirmed; about {answer.more} more rounds are needed."
+
+
+def _referee(answer: RefereeAnswer) -> str:
+    tool, true = clean(answer.tool), f"{answer.title} of {format_seconds(answer.true)}"
+    if answer.exit_code != 0:
+        tool += " (ended by --timeout)" if answer.exit_code is None else f" (exit code {answer.exit_code})"
+    if answer.counted is None:
+        return f"{tool} left no results with answered requests: compare what it printed with the true {true}."
+    if answer.reported is None:
+        text = f"{tool} reports no {answer.title}"
+    else:
+        error = answer.reported - answer.true
+        size = f"{format_seconds(abs(error))} too {'low' if error < 0 else 'high'}"
+        text = f"{tool} reports {answer.title} {size} (true: {format_seconds(answer.true)})"
+    return f"{text} and counts {answer.counted:,} of {counted(answer.answered, 'answered request')}."

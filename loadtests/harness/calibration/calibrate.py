@@ -31,6 +31,7 @@ from enginebench.records.rules import percentile
 from enginebench.records.stage import SECOND, Stage
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import raise_descriptor_limit
+from loadtests.harness.calibration.scripted_server import SPREAD
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.server_process import LOCUST
 from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
@@ -252,10 +253,12 @@ def error_of(errors: list[float]) -> Error:
 
 
 @contextmanager
-def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT) -> Iterator[int]:
+def scripted_server(
+    tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT, spread: float = SPREAD
+) -> Iterator[int]:
     """Yield the port of a scripted server. When the block ends, `truth_file` has its stamps. Raises `UserMistake`."""
     command = [sys.executable, "-m", "loadtests.harness.calibration.scripted_server", "--truth", str(truth_file)]
-    command += ["--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens)]
+    command += ["--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--spread", str(spread)]
     server, guard = start_guarded(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

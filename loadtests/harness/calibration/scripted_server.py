@@ -7,7 +7,7 @@ the plan. All stamps stay in memory and are written to a file at the end.
     python -m loadtests.harness.calibration.scripted_server --ttft 0.2 --tpot 0.02 --tokens 100 --truth truth.jsonl
 
 It prints its port as a line of JSON; SIGTERM ends it. First-token delays are drawn from 0.5 to 1.5 times `--ttft`, so
-that users are not synchronised.
+that users are not synchronised; `--spread 0` makes them constant.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stam
 from loadtests.harness.workload.workload import prompt_id
 
 LOOK_FOR_REQUESTS_NS = 1_000_000
+SPREAD = 0.5  # first-token delays are drawn from this share below to this share above their mean
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Truth:
     last_before: int = 0
     last_after: int = 0
     tokens: int = 0
+    asked: int = 0  # tokens of the whole answer
 
 
 class Connected:
@@ -101,9 +103,9 @@ def _tail(tokens: int) -> bytes:
 class ScriptedServer:
     """Answer requests; times are seconds in arguments, and nanoseconds inside."""
 
-    def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0) -> None:
+    def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0, spread: float = SPREAD) -> None:
         self._ttft, self._tpot, self._tokens = ttft * 1e9, round(tpot * 1e9), tokens
-        self._random = random.Random(1)
+        self._spread, self._random = spread, random.Random(1)
         self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -189,8 +191,8 @@ class ScriptedServer:
         truth = Truth(user_text, prompt_text, answer, received, noticed)
         self.truths.append(truth)
         connected.truth, connected.token = truth, _of(truth, TOKEN)
-        connected.left = int(limit[1]) if limit else self._tokens
-        connected.due = noticed + round(self._ttft * self._random.uniform(0.5, 1.5))
+        connected.left = truth.asked = int(limit[1]) if limit else self._tokens
+        connected.due = noticed + round(self._ttft * self._random.uniform(1 - self._spread, 1 + self._spread))
         self._send(connected, _of(truth, HEAD))
         heapq.heappush(self._due, (connected.due, next(self._order), connected))
 
@@ -236,10 +238,11 @@ def main() -> None:
     parser.add_argument("--ttft", type=float, default=0.2, help="mean time to first token, seconds")
     parser.add_argument("--tpot", type=float, default=0.02, help="time per output token, seconds")
     parser.add_argument("--tokens", type=int, default=100, help="tokens per answer, where the request names none")
+    parser.add_argument("--spread", type=float, default=SPREAD, help="of the time to first token, as a share of it")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--truth", type=Path, required=True, help="where the stamps go at the end")
     options = parser.parse_args()
-    server = ScriptedServer(options.ttft, options.tpot, options.tokens, options.port)
+    server = ScriptedServer(options.ttft, options.tpot, options.tokens, options.port, options.spread)
 
     def stop(*_: object) -> None:
         server.running = False

@@ -17,7 +17,7 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.records.view import StageView
 from tests.support.analysis import other_tools
 
-OLDER = "is no file of guidellm 0.4 to 0.7, which are the versions that are read: measure again with one of them."
+OLDER = "is no file of guidellm 0.4 to 0.8, which are the versions that are read: measure again with one of them."
 V_0_1 = '{"benchmarks": [{"benchmarks": [{"mode": "synchronous", "results": []}], "args": {}}]}'
 V_0_3 = """{"benchmarks": [{"args": {"strategy": {"type_": "concurrent", "streams": 4}}, "start_time": 1.0,
 "requests": {"successful": [{"request_id": "a", "start_time": 1.0, "first_token_time": 1.1, "end_time": 2.0}]}}]}"""
@@ -57,6 +57,30 @@ def test_guidellm(tmp_path: Path) -> None:
     assert stage.value("prompt_tokens") == 100
     assert "inter-chunk latencies" in said(summary)
     assert stage.value("icl", "p50") is None
+
+
+def test_aiperf(tmp_path: Path) -> None:
+    """40 answers, a request that failed and two that the end of the run cancelled; the warm-up is left out."""
+    file = other_tools.aiperf(tmp_path / "profile_export.jsonl", failed=1, cancelled=2)
+    summary, stage = run_of(tmp_path / "runs", str(file), "--label", "vllm")
+    assert (summary.scenario, summary.label, stage.label) == ("aiperf", "vllm", "1 user")
+    assert (stage.ok, stage.failed, stage.cut_off) == (40, 1, 2)
+    for metric, value in (("ttft", 0.2), ("ttft_user", 0.205), ("tpot", 0.1), ("e2e", 1.1), ("send_lag", 0.005)):
+        assert stage.value(metric, "p50") == pytest.approx(value)
+    assert stage.value("icl", "p50") == pytest.approx(0.1)
+    assert stage.value("output_tokens") == 10, "the server counts, not the tokenizer"
+    assert stage.failures == {"http_error: queue full": 1}
+    assert "load setting (users: the most requests in flight)" in said(summary)
+
+
+def test_a_file_of_aiperf_without_a_measurement_is_refused(tmp_path: Path) -> None:
+    file = other_tools.aiperf(tmp_path / "profile_export.jsonl")
+    file.write_text(file.read_text().splitlines()[0])
+    result = imported(tmp_path / "runs", str(file))
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{file} has no requests of the phase `profiling`: measure again without stopping it.\n",
+    )
 
 
 def test_a_sample_of_the_requests_is_told(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from enginebench.analysis.answer import (
     Contender,
     GateAnswer,
     NoAnswer,
+    RefereeAnswer,
     Replicas,
     ReplicasAnswer,
     SpeedAnswer,
@@ -299,6 +300,7 @@ GATES: list[tuple[Answer, str]] = [
 ]
 
 bench = BenchAnswer("b", "a", "decoding at batch 8", "tokens/s", Estimate(1234.0), Estimate(1.31, 1.2, 1.4), True)
+referee = RefereeAnswer("tool", 0, "TTFT p99", 0.2, 0.2123, 788, 789)
 OTHERS: list[tuple[Answer, str]] = [
     (bench, "b reaches 1,234 tokens/s (decoding at batch 8), 1.3× [1.2, 1.4] a, the next best."),
     (
@@ -317,6 +319,20 @@ OTHERS: list[tuple[Answer, str]] = [
     (
         CalibrationAnswer(0.00038, 1200.0),
         "Up to 1,200 chunks/s the load generator's own error is at most 0.38 ms at p99.",
+    ),
+    (referee, "tool reports TTFT p99 12.3 ms too high (true: 200 ms) and counts 788 of 789 answered requests."),
+    (
+        replace(referee, reported=0.15, counted=1, answered=1),
+        "tool reports TTFT p99 50.0 ms too low (true: 200 ms) and counts 1 of 1 answered request.",
+    ),
+    (
+        replace(referee, exit_code=None, reported=None),
+        "tool (ended by --timeout) reports no TTFT p99 and counts 788 of 789 answered requests.",
+    ),
+    (
+        replace(referee, exit_code=3, reported=None, counted=None),
+        "tool (exit code 3) left no results with answered requests: compare what it printed with the true TTFT p99 of "
+        "200 ms.",
     ),
     (NoAnswer.ALL_FAILED, "Every request failed."),
 ]

@@ -62,6 +62,45 @@ def guidellm(path: Path, failed: int = 0, kept: int = REQUESTS) -> Path:
     return path
 
 
+def aiperf(path: Path, failed: int = 0, cancelled: int = 0) -> Path:
+    """One request after the other, each sent 5 ms after it was due. TTFT 0.2 s, then 9 tokens in 0.9 s, then 10 ms."""
+
+    def line(index: int) -> dict[str, Any]:
+        start = round(START * 1e9) + index * 1_200_000_000
+        metadata = {
+            "x_request_id": f"r{index}",
+            "worker_id": "worker_1",
+            "conversation_id": f"c{index}",
+            "turn_index": 0,
+            "credit_issued_ns": start - 5_000_000,
+            "request_start_ns": start,
+            "request_end_ns": start + 1_110_000_000,
+            "benchmark_phase": "profiling",
+            "was_cancelled": index >= REQUESTS + failed,
+        }
+        durations: dict[str, Any] = {
+            "time_to_first_token": 200.0,
+            "request_latency": 1100.0,
+            "inter_chunk_latency": [100.0] * 9,
+        }
+        counts: dict[str, Any] = {
+            "input_sequence_length": 100,
+            "output_sequence_length": 9,
+            "usage_completion_tokens": 10,
+        }
+        if index >= REQUESTS:
+            durations, counts = {}, {}
+        metrics = {name: {"value": value, "unit": ""} for name, value in (durations | counts).items()}
+        error = {"error": {"code": 503, "message": "queue full"}} if REQUESTS <= index < REQUESTS + failed else {}
+        return {"metadata": metadata, "metrics": metrics} | error
+
+    lines = [line(index) for index in range(REQUESTS + failed + cancelled)]
+    warm_up = line(0)
+    warm_up["metadata"] |= {"benchmark_phase": "warmup"}
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (warm_up, *lines)))
+    return path
+
+
 def vllm_bench(path: Path) -> Path:
     """Four at a time: TTFT 0.1 s, then 4 gaps of 0.05 s."""
     document: dict[str, Any] = {
