@@ -181,7 +181,7 @@ class Span:
 
 
 ChartKind = Literal["load", "pareto", "distribution", "time"]
-"""`load`: a metric by load, points joined by steps. `pareto`: throughput against speed. `distribution`: values by
+"""`load`: a metric by load, points that nothing joins. `pareto`: throughput against speed. `distribution`: values by
 percentile. `time`: one dot or step for each instant."""
 
 

@@ -16,6 +16,8 @@ from enginebench.records.formatting import counted
 from enginebench.records.load import Load, Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
+COARSE = 1.2  # the lowest load missed over the highest met: from here on it is worth to search between them
+
 
 def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     """Return what would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the
@@ -48,14 +50,15 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     if bounds is None:
         command = run_command(frame, engine, *at, f"{2 * (load or 1):g}")
         return NextStep("higher", command, names=names, varied=_varied(frame, engine))
-    if not capacity.confirmed:
+    if not capacity.confirmed or bounds[1] > COARSE * bounds[0]:
         low, high = bounds
         command = search_command(frame, engine, users, "--search-range", f"{low:g}-{high:g}")
         names |= {"load": f"{low:g}", "beyond": load_of(high, capacity.unit).label}
         return NextStep("bracket", command, names=names, varied=_varied(frame, engine))
     if planned is not None:
         return NextStep("buy", names={"engine": planned})
-    return NextStep("plan", ("enginebench", "plan", *_folders(frame), "--peak", "PEAK", "--slo", _slo(frame)))
+    command = ("enginebench", "plan", *_folders(frame), "--peak", "PEAK", "--slo", _slo(frame))
+    return NextStep("plan", command, names={"peak": "80users" if users else "20/s"})
 
 
 def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: bool, spares: int = 0) -> NextStep | None:

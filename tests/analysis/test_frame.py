@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from enginebench.analysis import next_step as next_step_module
 from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, Replicas, SpeedAnswer
 from enginebench.analysis.document import Table
 from enginebench.analysis.frame import Frame, frame_of
@@ -105,13 +106,21 @@ def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> 
 
 @pytest.mark.parametrize(("warned", "purpose"), [(True, "confirm"), (False, "spare")])
 def test_with_warnings_the_limit_is_confirmed_before_replicas_are_deployed(
-    runs: list[RunSummary], warned: bool, purpose: str
+    runs: list[RunSummary], warned: bool, purpose: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(next_step_module, "COARSE", 3.0)
     frame = frame_of(of_label(runs, "slow"))
     step = next_step_for_peak(frame, Replicas("slow", frame.capacities["slow"], 10, None, None), Users(40), warned)
     assert step is not None
     assert (step.purpose, step.names["replicas"]) == (purpose, "10 replicas")
     assert ("--search-range" in step.command) == warned
+
+
+def test_a_wide_gap_between_met_and_missed_is_searched_before_it_is_planned_with(runs: list[RunSummary]) -> None:
+    step = next_step(frame_of(of_label(runs, "slow")))
+    assert step is not None
+    assert step.purpose == "bracket"
+    assert step.command[step.command.index("--search-range") + 1] == "4-8"
 
 
 def test_without_an_slo_a_single_engine_is_answered_by_its_speed(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
-        (Column("a new replica helps after" if peak else "cold start", rank=4), lambda row: _cold_start(frame, row)),
+        (Column("cold start", rank=4), lambda row: _cold_start(frame, row)),
     ]
     if not peak:
         return _table(frame, "Candidates", columns, rows)
@@ -243,9 +243,8 @@ def _replicas(replicas: Replicas | None) -> Cell:
     if replicas.missing is not None:
         return Word(replicas.missing.value, Tone.CAUTION)
     rough = replicas.capacity is not None and not replicas.capacity.confirmed
-    simulated = None if replicas.simulated == replicas.count else replicas.simulated
     open_ended = replicas.capacity is not None and replicas.capacity.beyond is None
-    return replace(count(replicas.count), approximate=rough, simulated=simulated, at_most=open_ended)
+    return replace(count(replicas.count), approximate=rough, simulated=replicas.simulated, at_most=open_ended)
 
 
 def _dollars(amount: Estimate | None) -> Cell:

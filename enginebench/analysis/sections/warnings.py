@@ -41,7 +41,7 @@ def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
     same = [finding for finding in findings if finding.evidence == worst.evidence] if several else []
     places = [finding.stage for finding in same if finding.stage is not None]
     stages = tuple(dict.fromkeys(stage.label for stage in sorted(places, key=lambda stage: stage.index)))
-    concerned = () if set(engines) == names else engines
+    concerned = engines if len(names) == 2 or set(engines) != names else ()
     return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))
 
 

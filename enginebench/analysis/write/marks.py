@@ -30,8 +30,8 @@ def statuses(points: Iterable[Point]) -> list[tuple[Status, bool]]:
 
 
 def steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
-    """Draw the path that joins the points. The step is at the lower load or the slower speed, as if what was not
-    measured were as bad as the next point; over time it is at the later one. A failed point breaks the line."""
+    """Draw the path that joins the points: on a Pareto front with the step at the slower speed, over time at the later
+    one. A failed point breaks the line. Nothing joins loads, which readers take for measured in between."""
     path, before = "", None
     for x, y, point in places:
         if point.failed:
@@ -39,7 +39,7 @@ def steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
             continue
         if before is None:
             path += f"M{x:.1f} {y:.1f}"
-        elif kind in {"load", "pareto"}:
+        elif kind == "pareto":
             path += f"V{y:.1f}H{x:.1f}"
         else:
             path += f"H{x:.1f}V{y:.1f}"

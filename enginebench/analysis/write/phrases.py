@@ -58,7 +58,7 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = (("confirmed", "with 95 % confidence, by the requests measured"),)
+CONFIRMED = (("confirmed", "with 95 % confidence, or implied by another confirmed load"),)
 RECOVERED = (("recovered", "20 requests in a row meet the SLO, and so do those that follow"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
@@ -79,9 +79,9 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas for your PEAK, such as 80",
+    "plan": "Plan replicas: replace PEAK by your peak, such as {peak}",
     "buy": "Deploy {replicas} of {engine}",
-    "confirm": "Confirm the limit of {engine}, then deploy {replicas}",
+    "confirm": "Confirm the limit of {engine}, then plan again",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
@@ -242,7 +242,7 @@ def _load(tested: Tested) -> str:
     text = f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
     if tested.seconds is None or tested.profile or tested.trace is not None:
         return text
-    shortest, longest = (f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.2g}" for seconds in tested.seconds)
+    shortest, longest = (f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}" for seconds in tested.seconds)
     span = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"{text}, {span} s{' each' if len(numbers) > 1 else ''}"
 

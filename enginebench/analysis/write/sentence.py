@@ -298,23 +298,26 @@ def _unsure(candidate: Replicas) -> str:
 def _burst(answer: BurstAnswer) -> str:
     """Count the recovery of an outage, which has no end of its own, from the command."""
     kind = "outage" if answer.command else "burst"
-    alike = answer.total if answer.absorbed else answer.unabsorbed
-    cause = f"The {kind} is" if answer.total == 1 else f"{alike} of {answer.total} {kind}s are"
+    absorbed, cause = "absorbed" if answer.absorbed else "not absorbed", f"The {kind} is"
+    if answer.total > 1 and answer.unabsorbed == answer.total:
+        absorbed, cause = "absorbed", f"None of the {answer.total} {kind}s is"
+    elif answer.total > 1:
+        cause = f"{answer.total if answer.absorbed else answer.unabsorbed} of the {answer.total} {kind}s are"
     goal = "the SLO is met" if answer.judged else "latency is back to what it was"
     felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
     felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
     peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
-        return f"{cause} absorbed: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
+        return f"{cause} {absorbed}: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
     if answer.recovered is None:
         never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
         after = "" if answer.within is None else f"{format_share(answer.within)} within; "
-        return f"{cause} not absorbed: {peak}, and {never} ({after}one run)."
+        return f"{cause} {absorbed}: {peak}, and {never} ({after}one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
     worst = "the worst one" if answer.total > 1 else f"the {kind}"
     since = f"{worst} began" if answer.command else f"{worst} ended"
-    return f"{cause} not absorbed: {peak}, and {again} {seconds} s after {since} (one run)."
+    return f"{cause} {absorbed}: {peak}, and {again} {seconds} s after {since} (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
-from itertools import pairwise
 
 from enginebench.analysis.document import Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number
@@ -118,13 +117,9 @@ class _Drawing:
         yield from self._legend()
 
     def _keep_clear(self, places: Sequence[tuple[float, float, Point]]) -> None:
-        """Keep labels off the points, and off the steps between two loads."""
+        """Keep labels off the points."""
         for x, y, _ in places:
             self.labels.point(x, y)
-        if self.figure.kind == "load":
-            for (left, start, _), (_, end, _) in pairwise(places):
-                for y in range(round(min(start, end)), round(max(start, end)), 6):
-                    self.labels.point(left, y, 3)
 
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
@@ -208,9 +203,10 @@ class _Drawing:
             pixels = dict.fromkeys((round(x, 1), round(y, 1)) for x, y, _ in places)
             yield from (f'<circle cx="{x}" cy="{y}" r="1.8" class="dot"/>' for x, y in pixels)
             return
-        full = " full" if kind in {"distribution", "time"} else ""
-        yield f'<path d="{steps(places, kind)}" class="step {kind}{full}"/>'
-        if kind in {"distribution", "time"}:
+        full = kind in {"distribution", "time"}
+        if kind != "load":
+            yield f'<path d="{steps(places, kind)}" class="step {kind}{" full" if full else ""}"/>'
+        if full:
             return
         for x, y, point in places:
             yield "<g>"

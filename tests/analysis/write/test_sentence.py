@@ -246,7 +246,12 @@ BURSTS: list[tuple[Answer, str]] = [
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
-        "2 of 3 bursts are not absorbed: the first token takes up to 13.4 s, "
+        "2 of the 3 bursts are not absorbed: the first token takes up to 13.4 s, "
+        "and the SLO is met again 19 s after the worst one ended (one run).",
+    ),
+    (
+        BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2, unabsorbed=2),
+        "None of the 2 bursts is absorbed: the first token takes up to 13.4 s, "
         "and the SLO is met again 19 s after the worst one ended (one run).",
     ),
     (
