@@ -47,8 +47,8 @@ def test_an_engine_that_gets_worse_under_load_is_caught(tmp_path: Path, batch: s
     else:
         assert (by_sixteen.lost, by_sixteen.gained, by_sixteen.p) == (0, 0, 1.0)
     (table,) = [block for block in answers(frame).blocks if isinstance(block, Table) and block.key == "graded"]
-    assert [show(cell).line for cell in table.rows[0][:3]] == ["graded", "1 user", "80 % of 200"]
+    assert [show(cell).line for cell in table.rows[0][:3]] == ["graded", "1 user", "160 of 200"]
     assert [column.title for column in by_load(frame).columns][-1] == "correct"
-    assert show(by_load(frame).rows[0][-1]).text == "80 % of 200"
+    assert show(by_load(frame).rows[0][-1]).text == "160 of 200"
     stored = frame.table.filter(metric="correct", statistic="lost: count", stage="16 users")["value"].to_list()
     assert stored == [by_sixteen.lost]
