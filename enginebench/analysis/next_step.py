@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -66,7 +67,10 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
     there is unknown, and confirm its capacity if there are warnings."""
     if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
         return NextStep("search", search_command(frame, replicas.name, isinstance(peak, Users)))
-    step = next_step(frame, replicas.name)
+    step, capacity = next_step(frame, replicas.name), replicas.capacity
+    if step is not None and step.purpose == "bracket" and capacity is not None and capacity.confirmed:
+        fewest = math.floor(peak.value / (capacity.beyond or math.inf)) + 1 + spares  # at any load between the bounds
+        step = replace(step, purpose="buy", command=()) if replicas.count == fewest else step
     if step is None or step.purpose != "buy":
         return step
     names = {**step.names, "replicas": counted(replicas.number or 0, "replica")}

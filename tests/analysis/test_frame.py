@@ -116,6 +116,17 @@ def test_with_warnings_the_limit_is_confirmed_before_replicas_are_deployed(
     assert ("--search-range" in step.command) == warned
 
 
+def test_a_gap_that_does_not_change_the_number_of_replicas_is_not_searched(runs: list[RunSummary]) -> None:
+    """Four users or nearly eight on each: three replicas for nine users are too few or one too many; for four, one."""
+    frame = frame_of(of_label(runs, "slow"))
+    for peak, count, purpose in ((9, 3, "bracket"), (4, 1, "spare")):
+        step = next_step_for_peak(
+            frame, Replicas("slow", frame.capacities["slow"], count, None, None), Users(peak), False
+        )
+        assert step is not None
+        assert step.purpose == purpose
+
+
 def test_a_wide_gap_between_met_and_missed_is_searched_before_it_is_planned_with(runs: list[RunSummary]) -> None:
     step = next_step(frame_of(of_label(runs, "slow")))
     assert step is not None
