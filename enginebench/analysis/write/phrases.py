@@ -49,7 +49,7 @@ LEGEND = {
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
     AT_MOST: "nothing higher was tested, so fewer may do",
-    SIMULATED: "what a model that was fitted to these runs needs; the number above is measured",
+    SIMULATED: "by a model that was fitted to these runs; the number above follows from the measured capacity",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
@@ -58,7 +58,7 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = (("confirmed", "with 95 % confidence, or implied by another confirmed load"),)
+CONFIRMED = ((f"no {UNCONFIRMED}", "confirmed: with 95 % confidence, or implied by another confirmed load"),)
 RECOVERED = (("recovered", "20 requests in a row meet the SLO, and so do those that follow"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",

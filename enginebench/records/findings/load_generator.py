@@ -55,6 +55,8 @@ def _late_event_loop(view: StageView) -> Iterator[Evidence]:
     together = view.count("merged_first")
     if together >= READ_TOGETHER * max(1, view.ok):
         severity, evidence = "warn", f"{evidence}: the TTFT of {together} of {view.ok} answers may be overstated"
+    elif _lateness(view.value("client_lag", "p99"), view):
+        return  # the late reads are the evidence, and they are without effect
     yield Evidence(severity, evidence)
 
 

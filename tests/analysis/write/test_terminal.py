@@ -38,8 +38,8 @@ users  status    the SLO      p95      p95  tokens/s
     8    met*  46 of 46*  80.3 ms  27.1 ms       277
    16  missed    3 of 52   1.50 s  30.2 ms       279
 
-confirmed with 95 % confidence, or implied by another confirmed load · * not
-confirmed: more requests or runs could change it
+no * confirmed: with 95 % confidence, or implied by another confirmed load · *
+not confirmed: more requests or runs could change it
 
 TTFT p95, SLO ≤ 600 ms
  1.50 s ┤                                                              ●
