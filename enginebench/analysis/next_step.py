@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 from enginebench.analysis.answer import Replicas
 from enginebench.analysis.document import NextStep
@@ -42,7 +43,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     at = ("concurrent", "--stages") if users else ("rate", "--rate")
     if load is None and beyond is None:
         if capacity.uncounted:
-            return NextStep("count", ("enginebench", "report", *_folders(frame), "--tokenizer", "FILE"))
+            return NextStep("count", ("enginebench", "report", *map(str, _folders(frame)), "--tokenizer", "FILE"))
         return NextStep("measure", frame.engine(engine).runs[0].command)
     if load is None:
         command = run_command(frame, engine, *at, f"{(beyond or 2) / 2:g}")
@@ -58,7 +59,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return NextStep("bracket", command, names=names, varied=_varied(frame, engine))
     if planned is not None:
         return NextStep("buy", names={"engine": planned})
-    command = ("enginebench", "plan", *_folders(frame), "--peak", "PEAK", "--slo", _slo(frame))
+    command = ("enginebench", "plan", *map(str, _folders(frame)), "--peak", "PEAK", "--slo", _slo(frame))
     return NextStep("plan", command, names={"peak": "80users" if users else "20/s"})
 
 
@@ -150,15 +151,15 @@ def _typed(run: RunSummary, flag: str) -> Iterator[str]:
 
 
 def _name_slo(frame: Frame) -> NextStep:
-    return NextStep("slo", ("enginebench", "report", *_folders(frame), "--slo", "ttft_p95=1s"))
+    return NextStep("slo", ("enginebench", "report", *map(str, _folders(frame)), "--slo", "ttft_p95=1s"))
 
 
 def _slo(frame: Frame) -> str:
     return ",".join(objective.typed for objective in frame.tier)
 
 
-def _folders(frame: Frame) -> Iterator[str]:
+def _folders(frame: Frame) -> Iterator[Path]:
     """The folder that the runs share, else the folder of each."""
     parents = {run.folder.parent for run in frame.runs}
     shared = len(frame.runs) > 1 and len(parents) == 1
-    yield from map(str, parents if shared else (run.folder for run in frame.runs))
+    yield from parents if shared else (run.folder for run in frame.runs)

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from enginebench.analysis.engine_runs import EngineRuns
-from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.comparison import interleaved
 from enginebench.records.load import Profile
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
@@ -77,8 +76,11 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     traces = {stage.label if stage.varies and not stage.profile else None for stage in stages}
     formats = {engine.label: {(run.engine or {}).get("dtype") for run in engine.runs} for engine in engines}
     formats = {label: names - {None, "", "none"} for label, names in formats.items()}
+    scripted = [(run.engine or {}).get("name") == "fake" for run in runs]
+    models = [SCRIPTED if fake else run.model for run, fake in zip(runs, scripted, strict=True)]
+    models = [model and model.removeprefix(RANDOM) for model in models]
     return Tested(
-        models=tuple(dict.fromkeys(model for run in runs if (model := _model(run)))),
+        models=tuple(dict.fromkeys(filter(None, models))),
         engines=tuple(engine.label for engine in engines),
         scenario=runs[0].scenario,
         target=next(iter(urls)) if len(urls) == 1 else None,
@@ -99,10 +101,6 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         random_weights=any(str((run.engine or {}).get("model") or run.model).startswith(RANDOM) for run in runs),
         remote=all(not is_loopback(urlsplit(url).hostname or "") for url in urls),
     )
-
-
-def _model(run: RunSummary) -> str | None:
-    return SCRIPTED if (run.engine or {}).get("name") == "fake" else run.model and run.model.removeprefix(RANDOM)
 
 
 def hardware(host: Mapping[str, Any]) -> Hardware:
