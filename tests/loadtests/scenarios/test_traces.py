@@ -178,7 +178,7 @@ def test_parquet_says_the_same(tmp_path: Path) -> None:
     assert rows(str(azure)) == [(0, 9, 5, None), (2, 8, 4, None)]
 
 
-SCRIPT = re.search(r"```python log_to_trace.py\n(.*?)```", (ROOT / "docs/scenarios.md").read_text(), re.DOTALL)
+SCRIPT = re.search(r"```python title=.log_to_trace.py.\n(.*?)```", (ROOT / "docs/scenarios.md").read_text(), re.DOTALL)
 
 
 def test_the_script_of_the_documentation_makes_a_trace_of_a_log(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ NAME = "parrot"
 
 def block(language: str, name: str = "") -> str:
     """The page's only block of that kind."""
-    (found,) = re.findall(rf"^```{language}{f' {name}' if name else ''}\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
+    title = f' title="{name}"' if name else ""
+    (found,) = re.findall(rf"^```{language}{title}\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
     return str(found)
 
 
