@@ -83,6 +83,11 @@ class Replicas:
     per_million: Estimate = UNPRICED
 
     @property
+    def at_most(self) -> bool:
+        """Return whether `count` rests on the highest load that was tested, so that fewer replicas may do."""
+        return self.count is not None and self.capacity is not None and self.capacity.beyond is None
+
+    @property
     def number(self) -> int | None:
         """Return the measured number, else the simulated one."""
         return self.simulated if self.count is None else self.count

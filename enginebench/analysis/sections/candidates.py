@@ -243,8 +243,7 @@ def _replicas(replicas: Replicas | None) -> Cell:
     if replicas.missing is not None:
         return Word(replicas.missing.value, Tone.CAUTION)
     rough = replicas.capacity is not None and not replicas.capacity.confirmed
-    open_ended = replicas.capacity is not None and replicas.capacity.beyond is None
-    return replace(count(replicas.count), approximate=rough, simulated=replicas.simulated, at_most=open_ended)
+    return replace(count(replicas.count), approximate=rough, simulated=replicas.simulated, at_most=replicas.at_most)
 
 
 def _dollars(amount: Estimate | None) -> Cell:

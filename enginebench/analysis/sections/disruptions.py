@@ -42,14 +42,13 @@ def worst_disruption(frame: Frame) -> tuple[Disruption, ...]:
 
 
 def _severity(disruption: Disruption) -> tuple[bool, float]:
-    recovered = disruption.slo_recovered if disruption.judged else disruption.recovered
-    return recovered is None, disruption.peak or 0.0
+    return disruption.over_after is None, disruption.peak or 0.0
 
 
 def answer(engine: str, disruptions: Sequence[Disruption]) -> BurstAnswer:
     """Answer by the first one, which is the worst."""
     disruption = disruptions[0]
-    recovered = disruption.slo_recovered if disruption.judged else disruption.recovered
+    recovered = disruption.over_after
     return BurstAnswer(
         engine=engine,
         command=disruption.command,
@@ -102,7 +101,7 @@ def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figu
     end of the first one, the worst, has a label."""
     points = tuple(Point(due, ttft) for due, ttft in disruptions[0].first_tokens)
     limit = next((objective.limit for objective in frame.tier if objective.metric == TTFT), None)
-    ends = [(part.end, part.slo_recovered if part.judged else part.recovered) for part in disruptions]
+    ends = [(part.end, part.over_after) for part in disruptions]
     marks = [Point(end + after, None, label="recovered") for end, after in ends if after is not None]
     return Figure(
         key="disruption",

@@ -14,7 +14,7 @@ SCENARIO = "cold_start"
 def start(frame: Frame) -> Section:
     """Leave the section out if its table is the one of the first screen."""
     table = None if frame.tested.scenario == SCENARIO else starts(frame)
-    return Section("start", "Cold start", () if table is None else (table,))
+    return Section("start", "Cold start", () if table is None else (table,), folded=True)
 
 
 def starts(frame: Frame) -> Table | None:

@@ -75,6 +75,11 @@ class Disruption:
     periods: tuple[Period, ...]  # before, during and after it; the time after it in two parts if it recovered
     first_tokens: tuple[tuple[float, float], ...]  # when a request was due, and its TTFT; a share of them in long runs
 
+    @property
+    def over_after(self) -> float | None:
+        """Return the recovery by the SLO, without one by the usual level."""
+        return self.slo_recovered if self.judged else self.recovered
+
 
 @dataclass(frozen=True, slots=True)
 class _Cause:

@@ -279,10 +279,7 @@ def _needs(candidates: Sequence[Replicas]) -> str:
 
 
 def _number(candidate: Replicas) -> str:
-    """Write the number of replicas, an upper bound if nothing was tested beyond the load that it rests on."""
-    capacity = candidate.capacity
-    open_ended = candidate.count is not None and capacity is not None and capacity.beyond is None
-    return f"{'at most ' if open_ended else ''}{candidate.number or 0:,}"
+    return f"{'at most ' if candidate.at_most else ''}{candidate.number or 0:,}"
 
 
 def _month(candidate: Replicas, per: str = "") -> str:
