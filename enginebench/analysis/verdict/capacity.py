@@ -81,7 +81,7 @@ def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity
     if not objectives or len(searches) < len(engine.runs):
         searches = []
     verdicts = _verdicts(engine, objectives, bool(searches))
-    verdicts = verdicts if searches else _implied(verdicts)
+    verdicts = verdicts if searches else confirm_implied(verdicts)
     if not (searches or (verdicts and loads_make_axis(engine.runs))):
         return None
     load, beyond = _bracket(verdicts)
@@ -120,7 +120,7 @@ def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: boo
     return tuple(sorted(verdicts, key=lambda verdict: verdict.load))
 
 
-def _implied(verdicts: tuple[LoadVerdict, ...]) -> tuple[LoadVerdict, ...]:
+def confirm_implied(verdicts: tuple[LoadVerdict, ...]) -> tuple[LoadVerdict, ...]:
     """Confirm what a confirmed verdict implies. The share of good requests falls as load grows: a load below one that
     is confirmed as met is met, and one above a load that is confirmed as missed is missed."""
     sure = [verdict for verdict in verdicts if verdict.slo.confirmed]
