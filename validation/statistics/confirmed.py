@@ -154,7 +154,7 @@ def _counted(ladder: Sequence[_Verdict]) -> Iterator[str]:
 
 
 def table(cells: Sequence[ConfirmedCell]) -> str:
-    """Markdown, as docs/simulations.md shows it, over all systems."""
+    """Markdown, over all systems."""
     rows = [
         "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |"
         " with implied loads | wrong, of met | wrong, of missed |",
