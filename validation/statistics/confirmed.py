@@ -78,7 +78,7 @@ def measure(name: str, runs: int, seed: int) -> list[ConfirmedCell]:
                 long_run = _share(truth, limit) >= q
                 meets = float(np.mean([_met(trace, q, limit) for trace in truth])) > 0.5
                 for repeats in REPEATS:
-                    order = rng.permutation(runs)
+                    order = rng.permutation(runs).tolist()
                     stages = [[views[run][at] for run in group] for group in _groups(order, repeats)]
                     ladders[repeats].append(
                         [_Verdict(judge(group, [Objective("ttft", q, limit)]), long_run, meets) for group in stages]
