@@ -26,7 +26,7 @@ RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
 MIN_BUDGET = 60.0  # seconds
-SHORT = 20 * 60.0  # seconds: the budget of a short form, where none is given
+SHORT = 30 * 60.0  # seconds: the budget of a short form, where none is given
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 NAME = typer.Argument(
@@ -35,7 +35,7 @@ NAME = typer.Argument(
     "is. report: make its report again.",
     show_default=False,
 )
-QUICK = typer.Option("--quick", help="The grid's short form, in twenty minutes at most: --budget sets another time.")
+QUICK = typer.Option("--quick", help="The grid's short form, in half an hour at most: --budget sets another time.")
 BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
 FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
