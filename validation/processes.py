@@ -75,7 +75,8 @@ def run_watched(
 ) -> tuple[int, list[Sample]]:
     """Run `command` in `folder`, its output going to `log`; its exit code, and a sample four times a second.
 
-    Raises `TimeoutError` after `timeout` seconds, the program and what it started being killed.
+    Raises `TimeoutError` after `timeout` seconds. Then, and when it is interrupted, the program and what it started are
+    killed.
     """
     used: dict[int, float] = {}
     samples = []
@@ -90,14 +91,18 @@ def run_watched(
             start_new_session=True,  # a program that reads the terminal would stop itself and this process
         )
         give_up = time.monotonic() + timeout
-        while process.poll() is None:
-            memory = _look(process, used)
-            samples.append(Sample(time.monotonic_ns(), sum(used.values()), machine_cpu(), memory))
-            if time.monotonic() > give_up:
+        try:
+            while process.poll() is None:
+                memory = _look(process, used)
+                samples.append(Sample(time.monotonic_ns(), sum(used.values()), machine_cpu(), memory))
+                if time.monotonic() > give_up:
+                    raise TimeoutError(f"it had not ended after {timeout:.0f} s")
+                time.sleep(INTERVAL)
+        finally:
+            if process.poll() is None:
                 for member in [*process.children(recursive=True), process]:
                     member.kill()
-                raise TimeoutError(f"it had not ended after {timeout:.0f} s")
-            time.sleep(INTERVAL)
+                process.wait()
     return process.returncode, samples
 
 

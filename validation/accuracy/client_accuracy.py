@@ -7,10 +7,10 @@
 Each tool drives the scripted server with the same numbers of streams, each asking again as soon as it has its answer of
 100 tokens. Error is what the tool reports of a request minus what the server's stamps say of that very request. Each
 load is measured in rounds, in which the tools follow in another order; `--table` prints the medians of the rounds. All
-tools together take about 45 minutes on two cores, less where tools fail: ten seconds a cell, more with hundreds of
-streams, and the time in which a tool starts and ends. The file is written after each cell, and the same command goes
-on where it was stopped. A tool that fails, or that needs more than a minute longer than the load, has its reason in the
-file and gets no heavier load.
+tools together take about 40 minutes on two cores, less where tools fail: eight seconds a cell, 12 with 500 streams and
+17 with 1,000, and the time in which a tool starts and ends. The file is written after each cell, and the same command
+goes on where it was stopped. A tool that fails, or that needs more than a minute longer than the load, has its reason
+in the file and gets no heavier load; without this entry it is tried again.
 
 The first seconds, in which users start and connections are opened, are not counted: two, or more where Locust, which
 starts a hundred users a second, needs them.
@@ -38,6 +38,7 @@ import psutil
 
 from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.calibration.calibrate import error_of, scripted_server, streamed
+from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
 from loadtests.harness.run.calibration import Error
 from validation.peers.tools import TOOLS, Load, Seen, ToolFailed, variables_of
 from validation.processes import Sample, between, run_watched
@@ -51,7 +52,7 @@ SECONDS = 6.0  # of a load that are counted
 SETTLE = 2.0  # seconds after the first request that are not counted, at least
 STARTED = 100  # users a second, as the shapes of `loadtests` do it; to import those lets gevent patch this process
 PATIENCE = 60.0  # seconds for a tool to start, evaluate and end, in addition to its load
-FEW = 100  # requests that a p99 needs
+MIN_REQUESTS = 100  # requests that a p99 needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Failure:
 
 @dataclass
 class Results:
-    """What has been measured, and with which settings; `failures` have the tools that get no heavier load."""
+    """The measured cells and their settings. A tool among the failures gets no heavier load."""
 
     itl: float  # milliseconds
     seconds: float
@@ -176,7 +177,7 @@ def compared(
     answers = ((answer["tokens"], answer["first_before"], answer["last_before"]) for answer in whole.values())
     tokens = streamed(answers, begin, end)
     window = (end - begin) / 1e9
-    tree, machine = (between(samples, begin, end, field) for field in ("tree", "machine"))
+    tree, machine = (between(samples, begin, end, part) for part in ("tree", "machine"))
     answering = (max(truth["last_after"] for truth in whole.values()) - first) / 1e9
     return Row(
         tool=key,
@@ -208,33 +209,40 @@ def _tpot(truth: dict[str, Any]) -> float:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g}" if abs(seconds) < 0.1 else f"{seconds * 1e3:,.0f}"
-
-
-def _p99(rows: list[Row], error: Callable[[Row], Error]) -> str:
-    few = "*" if any(row.requests < FEW for row in rows) else ""
-    return _ms(_median(rows, lambda row: error(row).p99)) + few
+    size = abs(seconds) * 1e3
+    return f"{seconds * 1e3:,.{3 if size < 1 else 1 if size < 100 else 0}f}"
 
 
 def _median(rows: list[Row], read: Callable[[Row], float]) -> float:
     return statistics.median(read(row) for row in rows)
 
 
+def _error(metric: str, statistic: str) -> Callable[[list[Row]], str]:
+    def cell(rows: list[Row]) -> str:
+        few = statistic == "p99" and any(row.requests < MIN_REQUESTS for row in rows)
+        return _ms(_median(rows, lambda row: getattr(getattr(row, metric), statistic))) + "*" * few
+
+    return cell
+
+
 TABLES: dict[str, Callable[[list[Row]], str]] = {
-    "TTFT error, p99, ms": lambda rows: _p99(rows, lambda row: row.ttft),
-    "TTFT error, p50, ms": lambda rows: _ms(_median(rows, lambda row: row.ttft.p50)),
-    "TTFT error, mean with its sign, ms": lambda rows: _ms(_median(rows, lambda row: row.ttft.bias)),
-    "TPOT error, p99, ms": lambda rows: _p99(rows, lambda row: row.tpot),
-    "TPOT error, p50, ms": lambda rows: _ms(_median(rows, lambda row: row.tpot.p50)),
-    "TPOT error, mean with its sign, ms": lambda rows: _ms(_median(rows, lambda row: row.tpot.bias)),
+    "TTFT error, p99, ms": _error("ttft", "p99"),
+    "TTFT error, p50, ms": _error("ttft", "p50"),
+    "TTFT error, mean with its sign, ms": _error("ttft", "bias"),
+    "TPOT error, p99, ms": _error("tpot", "p99"),
+    "TPOT error, p50, ms": _error("tpot", "p50"),
+    "TPOT error, mean with its sign, ms": _error("tpot", "bias"),
+    "tokens/s": lambda rows: f"{_median(rows, lambda row: row.achieved):,.0f}",
     "share of the load": lambda rows: f"{_median(rows, lambda row: row.achieved / row.nominal):.0%}",
+    "cores used": lambda rows: f"{_median(rows, lambda row: row.cores):.2f}",
     "CPU seconds per 1,000 tokens": lambda rows: f"{_median(rows, lambda row: row.cpu_per_token) * 1e3:.3f}",
     "peak memory, MB": lambda rows: f"{_median(rows, lambda row: row.memory) / 1e6:,.0f}",
 }
 
 
 def markdown(results: Results) -> Iterator[str]:
-    """Yield the lines of a table for each quantity, then the reasons of empty cells."""
+    """Yield the lines of a table for each quantity, then the reasons of empty cells. A p99 of fewer than 100 requests a
+    round is in truth the largest error, and has an asterisk."""
     loads = sorted({row.users for row in results.rows} | {failure.users for failure in results.failures})
     tools = [key for key in TOOLS if any(key == part.tool for part in (*results.rows, *results.failures))]
     for title, cell in TABLES.items():
@@ -242,7 +250,7 @@ def markdown(results: Results) -> Iterator[str]:
         yield "|---|" + "---:|" * len(loads)
         for key in tools:
             cells = [_cell(results, key, users, cell) for users in loads]
-            yield f"| {TOOLS[key].name} | " + " | ".join(cells) + " |"
+            yield f"| {TOOLS[key].name} {TOOLS[key].version} | " + " | ".join(cells) + " |"
         yield ""
     yield from (
         f"- {TOOLS[failure.tool].name} at {failure.users:,} streams: {failure.reason.splitlines()[0]}"
@@ -277,16 +285,17 @@ def main() -> None:
         parser.error(f"{arguments.output} was measured with other options; name another file")
     raise_descriptor_limit()  # of the server and the tools, which have a connection for each stream
     loads = sorted(int(number) for number in arguments.loads.split(","))
-    for key, users, number in results.missing(arguments.tool or list(TOOLS), loads, arguments.rounds):
-        print(f"{key}, {users:,} streams, round {number}:", end=" ", file=sys.stderr, flush=True)
-        try:
-            row = measure(key, users, number, arguments.itl / 1e3, arguments.seconds)
-            results.rows.append(row)
-            print(f"TTFT error p99 {_ms(row.ttft.p99)} ms, {row.achieved:,.0f} tokens/s", file=sys.stderr)
-        except ToolFailed as failure:
-            results.failures.append(Failure(key, users, number, str(failure)))
-            print(failure, file=sys.stderr)
-        write(arguments.output, "locust", "gevent", **asdict(results))
+    with sigterm_is_ctrl_c():
+        for key, users, number in results.missing(arguments.tool or list(TOOLS), loads, arguments.rounds):
+            print(f"{key}, {users:,} streams, round {number}:", end=" ", file=sys.stderr, flush=True)
+            try:
+                row = measure(key, users, number, arguments.itl / 1e3, arguments.seconds)
+                results.rows.append(row)
+                print(f"TTFT error p99 {_ms(row.ttft.p99)} ms, {row.achieved:,.0f} tokens/s", file=sys.stderr)
+            except ToolFailed as failure:
+                results.failures.append(Failure(key, users, number, str(failure)))
+                print(failure, file=sys.stderr)
+            write(arguments.output, "locust", "gevent", **asdict(results))
     print(*markdown(results), sep="\n")
 
 

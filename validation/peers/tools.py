@@ -245,8 +245,8 @@ def _llama_benchy(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _read_llama_benchy(folder: Path) -> Iterator[Seen]:
-    """Read its requests, which have no name. It sends as many as there are streams at once, and the next ones when all
-    are answered: in each of these batches, the fastest one is taken for the server's fastest one, and so on."""
+    """Read its requests, which have no name. It sends one for each stream at once, and the next ones when all are
+    answered: in each of these batches, the fastest one is taken for the server's fastest one, and so on."""
     (benchmark,) = json.loads((folder / "benchy.json").read_bytes())["benchmarks"]
     values = enumerate(zip(benchmark["e2e_ttft"]["values"], benchmark["tg_req_throughput"]["values"], strict=True))
     by_batch = sorted(values, key=lambda value: (value[0] // benchmark["concurrency"], value[1]))
