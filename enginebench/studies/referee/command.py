@@ -94,7 +94,8 @@ def referee(
             stopped = f"was ended after {format_limit(timeout)} (--timeout)"
             ended = stopped if exit_code is None else f"ended with exit code {exit_code}"
             raise UserMistake(
-                f"{tool} {ended} and no request was answered: it must stream /v1/chat/completions at {url}."
+                f"{tool} {ended} and no request was answered: it must stream /v1/chat/completions or "
+                f"/v1/completions at {url}."
             )
         written = Path(fill(results, blanks)) if results else folder
         load = reported_results(written, started_at.timestamp())
