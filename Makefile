@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers test-deployment soak simulations searches plans demo pictures docs lock dashboards bundle clean
+.PHONY: help setup engines system check lint lint-python lint-rust test test-engines test-timed test-untimed test-pythons test-gpu test-lmrs test-installed test-containers test-deployment soak simulations searches plans demo pictures docs lock dashboards bundle clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,10 +11,21 @@ STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.demo-installed
 TORCH_INDEX := https://download.pytorch.org/whl/cpu/
 WORKERS ?= 5
-# Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
-# if it fails again.
-AGAIN := -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3
 SELECTED := not gpu and not lmrs and not own_environment and not containers and not deployment
+
+TIMED = $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
+
+# Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
+# if it fails again. $(call suite,OPTIONS,MARKS,FILES)
+define suite
+export MAKEFLAGS= OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1; \
+nice -n $(if $(findstring not,$(2)),10,0) $(BIN)/python -m pytest --cache-clear $(1) --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) $(2)" $(3); \
+code=$$?; \
+if [ $$code = 1 ]; then \
+	echo "Once more, one at a time: what failed beside other tests."; \
+	$(BIN)/python -m pytest $(1) -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3 -m "$(SELECTED) $(2)"; code=$$?; \
+fi; exit $$code
+endef
 
 # The suite starts hundreds of processes: let them share compiled bytecode, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -74,18 +85,20 @@ lint-rust: $(STAMP)
 engines: $(STAMP) ## build the Rust engines for this machine (FEATURES=cuda,…); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-# The Rust engines are built in parallel with the first tests; those that need one stand at the end (tests/conftest.py).
+# Side by side: the Rust engines, whose tests stand at the end (tests/conftest.py); tests that measure time; and all others,
+# which leave a core at once to those that measure.
 test: system ## the whole test suite
-	@ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
-	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --cache-clear -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and not alone"; beside=$$?; \
-	wait; \
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests); alone=$$?; \
-	case $$beside$$alone in \
-		00) ;; \
-		01|10|11) echo "Once more, one at a time: what failed beside other tests."; \
-			$(BIN)/python -m pytest $(AGAIN) -m "$(SELECTED)" ;; \
-		*) exit 1 ;; \
-	esac
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going test-engines test-timed test-untimed
+
+test-engines:
+	@ENGINEBENCH_RUST_PROFILE=quick nice -n 19 $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 || true
+
+test-timed:
+	@said=$$(mktemp -d); ( $(call suite,-n 2 -o cache_dir=$$said/cache,and alone,$(TIMED)) ) >$$said/output 2>&1; code=$$?; \
+	cat $$said/output; rm -rf $$said; exit $$code
+
+test-untimed:
+	@$(call suite,-n $(WORKERS),and not alone)
 
 # Interpreters of these versions on the path or in pyenv's folder, other than the one that ran the suite. What differs
 # between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
