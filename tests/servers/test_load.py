@@ -299,7 +299,7 @@ def test_no_request_is_accepted_before_the_engine_is_loaded() -> None:
     try:
         assert process.stderr is not None
         url = process.stderr.readline().split()[-1]
-        with httpx.Client(base_url=url, transport=httpx.HTTPTransport(retries=20), timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=30) as client:
             until(lambda: _answers(client), "the server listens")
             assert client.get("/health").json()["state"] == "loading"
             for response in (client.get("/ready"), client.get("/v1/models"), client.post(CHAT, json=body())):

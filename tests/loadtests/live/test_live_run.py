@@ -20,7 +20,7 @@ from loadtests.harness.live.counts import SETTLED, Counts, LiveCounts
 from loadtests.harness.live.live_json import read_live
 from loadtests.harness.live.live_text import slo_text
 from loadtests.harness.live.live_view import view_of
-from tests.support.loadtests.locust_process import start
+from tests.support.loadtests.locust_process import answers, start
 from tests.support.records import META, record
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -145,7 +145,7 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
             "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart", "--autoquit", "4", headless=False,
             processes=2,
         )  # fmt: skip
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", transport=httpx.HTTPTransport(retries=50)) as page:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as page:
             found: list[dict[str, str]] = []
 
             def counted() -> bool:
@@ -153,7 +153,8 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
                 found[:] = table["data"]
                 return bool(found) and int(found[0]["answered"] or 0) >= 20
 
-            locust.wait_until(lambda: "Tokens" in page.get("/").text)
+            locust.wait_until(lambda: answers(page))
+            assert "Tokens" in page.get("/").text
             locust.wait_until(counted)
         output = locust.wait()
     assert locust.process.returncode == 0, output

@@ -189,7 +189,7 @@ def test_a_load_whose_server_has_ended_has_failed(tmp_path: Path) -> None:
 
 def test_a_load_that_runs_over_its_limit_keeps_what_it_measured_if_anything(tmp_path: Path) -> None:
     long, warm = (
-        StudyPart(name, "load", "concurrent", settings=settings, seconds=1, limit=10.0)
+        StudyPart(name, "load", "concurrent", settings=settings, seconds=1, limit=20.0)
         for name, settings in (
             ("long", {"stages": "1,2", "stage_seconds": 60, "warm_up": 1}),
             ("warm", {"stages": "1", "stage_seconds": 120, "warm_up": 60}),
