@@ -10,7 +10,7 @@ UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.demo-installed
 TORCH_INDEX := https://download.pytorch.org/whl/cpu/
-WORKERS ?= 5
+WORKERS ?= 6
 SELECTED := not gpu and not lmrs and not own_environment and not containers and not deployment
 
 TIMED = $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
