@@ -106,10 +106,12 @@ test-untimed:
 # Interpreters of these versions on the path or in pyenv's folder, other than the one that ran the suite. What differs
 # between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
 OTHER_PYTHONS := 3.11 3.12 3.13 3.14
-QUICK := tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
+QUICK = tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
 	$(addprefix tests/engines/process/test_, process.py child.py scripted_child.py worker.py tree.py) \
 	tests/loadtests/client tests/loadtests/users tests/loadtests/test_standard_names.py \
-	tests/test_enginebench.py tests/test_installation.py
+	tests/test_enginebench.py tests/test_installation.py \
+	$(addprefix --deselect=tests/test_installation.py::test_, $(ON_ONE_PYTHON))
+ON_ONE_PYTHON := doctor_starts_a_load_test_and_says_where_it_is_installed a_python_that_is_not_here_finds_wheels_of_everything
 
 test-pythons: ## the quick part of the suite on each other Python that this machine has
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(OTHER_PYTHONS:%=test-python-%)
@@ -121,7 +123,7 @@ test-python-%: $(STAMP)
 		said=$$(mktemp -d); ( $(UV) venv --quiet --clear --python "$$python" .venv-$* && \
 		$(UV) pip install --quiet --compile-bytecode --python .venv-$*/bin/python --constraint requirements.lock \
 			--editable '.[quick]' && \
-		$(call suite,.venv-$*/bin/python,-n 3 -o cache_dir=$$said/cache,and not alone,$(QUICK)) ) >$$said/output 2>&1; code=$$?; \
+		$(call suite,.venv-$*/bin/python,-n 4 -o cache_dir=$$said/cache,and not alone,$(QUICK)) ) >$$said/output 2>&1; code=$$?; \
 		echo "Python $*: $$python"; cat $$said/output; rm -rf $$said; exit $$code; \
 	done
 
