@@ -162,6 +162,7 @@ def _run(program: list[str], cwd: str, environment: dict[str, str]) -> None:
     if gevent := sys.modules.get("gevent"):
         any_gevent: Any = gevent
         any_gevent.reinit()
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     if program[0] == "-m":
         sys.argv = program[1:]
         sys.path.insert(0, cwd)

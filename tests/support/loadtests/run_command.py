@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import IO, Any
 
@@ -31,6 +32,11 @@ STARTERS = (
     "loadtests.harness.command.server_process",
     "enginebench.studies.study.bench_cell",
 )
+CHECKS = (
+    "loadtests.harness.command.engine_checks",
+    "loadtests.harness.command.job",
+    "enginebench.studies.study.lacking",
+)
 
 
 def start_forked(
@@ -53,13 +59,24 @@ def start_forked(
     return process, Guard(-process.pid if group else process.pid)
 
 
+def run_forked(command: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    """Do what `subprocess.run` does with both outputs as text."""
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        descriptors = (output.fileno(), errors.fileno())
+        code = forked.Forked(served.HELD, command[2:], Path.cwd(), os.environ, outputs=descriptors).wait()
+        texts = [os.pread(file.fileno(), 1 << 24, 0).decode() for file in (output, errors)]
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
 @contextmanager
 def processes_forked() -> Iterator[None]:
-    """Within it, this process forks the servers, load generators and benches that it starts."""
+    """Within it, this process forks the servers, load generators, benches and checks that it starts."""
     with pytest.MonkeyPatch.context() as patch:
         if forked.POSSIBLE:
             for module in STARTERS:
                 patch.setattr(f"{module}.start_guarded", start_forked)
+            for module in CHECKS:
+                patch.setattr(f"{module}.subprocess", SimpleNamespace(run=run_forked))
         yield
 
 
