@@ -60,7 +60,7 @@ class Installation:
             env=kept | {"PATH": f"{self.environment / 'bin'}:/usr/bin:/bin"},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         assert done.returncode == code, f"{program} {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr

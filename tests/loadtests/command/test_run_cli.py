@@ -47,7 +47,7 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     records = list(read_requests(folder))
     assert {one.outcome for one in records} == {"ok"}
     assert {one.output_tokens for one in records} == {8}
-    assert 0.049 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
+    assert 0.049 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.5, "and what a busy machine adds"
     assert {path.name for path in folder.iterdir()} >= {"locust.log", "server.log", "telemetry.jsonl"}
     assert f"fake: {len(records)} requests, 0 failed" in done.stderr
     port = meta.url.rpartition(":")[2]

@@ -159,7 +159,7 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
         output = locust.wait()
     assert locust.process.returncode == 0, output
     assert found[0]["load"] == "4 users"
-    assert 99 < float(found[0]["ttft_user p50"].removesuffix(" ms")) < 250, "100 ms, and what a busy machine adds"
+    assert 99 < float(found[0]["ttft_user p50"].removesuffix(" ms")) < 1000, "100 ms, and what a busy machine adds"
     assert len(locust.records) >= int(found[0]["answered"])
     assert found[0]["goodput"] == "0 req/s", "no first token comes within 20 ms"
     assert read_live(locust.run).stages[0].ok >= int(found[0]["answered"])
