@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint lint-python lint-rust test test-engines test-timed test-untimed test-pythons test-gpu test-lmrs test-installed test-containers test-deployment soak simulations searches plans demo pictures docs lock dashboards bundle clean
+.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers test-deployment soak simulations searches plans demo pictures docs lock dashboards bundle clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -88,20 +88,12 @@ lint-rust: $(STAMP)
 engines: $(STAMP) ## build the Rust engines for this machine (FEATURES=cuda,…); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-# Side by side: the Rust engines, whose tests stand at the end (tests/conftest.py); tests that measure time; and all others,
-# which leave a core at once to those that measure.
+# The Rust engines are built in parallel with the first tests; those that need one stand at the end (tests/conftest.py).
 test: system ## the whole test suite
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going test-engines test-timed test-untimed
-
-test-engines:
-	@ENGINEBENCH_RUST_PROFILE=quick nice -n 19 $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 || true
-
-test-timed:
-	@said=$$(mktemp -d); ( $(call suite,$(BIN)/python,-n 2 -o cache_dir=$$said/cache,and alone,$(TIMED)) ) >$$said/output 2>&1; code=$$?; \
-	cat $$said/output; rm -rf $$said; exit $$code
-
-test-untimed:
-	@$(call suite,nice -n 10 $(BIN)/python,-n $(WORKERS),and not alone)
+	@ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
+	( $(call suite,$(BIN)/python,-n $(WORKERS),and not alone) ); first=$$?; \
+	wait; \
+	( $(call suite,$(BIN)/python,-n 5,and alone,$(TIMED)) ); exit $$((first + $$?))
 
 # Interpreters of these versions on the path or in pyenv's folder, other than the one that ran the suite. What differs
 # between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
