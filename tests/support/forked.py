@@ -112,8 +112,9 @@ def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-P", __file__, str(far.fileno()), *held]
     with far:
+        lasting = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which one test may set
         return near, subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], start_new_session=True
+            command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], start_new_session=True, env=lasting
         )
 
 
