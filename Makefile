@@ -10,14 +10,28 @@ UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.demo-installed
 TORCH_INDEX := https://download.pytorch.org/whl/cpu/
-WORKERS ?= 5
-# Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
-# if it fails again.
-AGAIN := -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3
+WORKERS ?= 6
 SELECTED := not gpu and not lmrs and not own_environment and not containers and not deployment
+
+TIMED = $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
+
+# Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
+# if it fails again. $(call suite,PYTHON,OPTIONS,MARKS,FILES)
+define suite
+export MAKEFLAGS= OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1; \
+$(1) -m pytest $(2) --cache-clear --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) $(3)" $(4); code=$$?; \
+if [ $$code = 1 ]; then \
+	echo "Once more, one at a time: what failed beside other tests."; \
+	$(1) -m pytest $(2) -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3 \
+		-m "$(SELECTED) $(3)" $(4); code=$$?; \
+fi; exit $$code
+endef
 
 # The suite starts hundreds of processes: let them share compiled bytecode, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
+
+# A checkout that was made anew finds its types checked by an older one.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/enginebench/mypy
 
 # Behind a company's proxy, only the system's certificates work; without any, uv uses its own.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
@@ -77,40 +91,33 @@ engines: $(STAMP) ## build the Rust engines for this machine (FEATURES=cuda,…)
 # The Rust engines are built in parallel with the first tests; those that need one stand at the end (tests/conftest.py).
 test: system ## the whole test suite
 	@ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
-	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --cache-clear -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and not alone"; beside=$$?; \
+	( $(call suite,$(BIN)/python,-n $(WORKERS),and not alone) ); first=$$?; \
 	wait; \
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests); alone=$$?; \
-	case $$beside$$alone in \
-		00) ;; \
-		01|10|11) echo "Once more, one at a time: what failed beside other tests."; \
-			$(BIN)/python -m pytest $(AGAIN) -m "$(SELECTED)" ;; \
-		*) exit 1 ;; \
-	esac
+	( $(call suite,$(BIN)/python,-n 5,and alone,$(TIMED)) ); exit $$((first + $$?))
 
 # Interpreters of these versions on the path or in pyenv's folder, other than the one that ran the suite. What differs
 # between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
 OTHER_PYTHONS := 3.11 3.12 3.13 3.14
-QUICK := tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
+QUICK = tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
 	$(addprefix tests/engines/process/test_, process.py child.py scripted_child.py worker.py tree.py) \
 	tests/loadtests/client tests/loadtests/users tests/loadtests/test_standard_names.py \
-	tests/analysis/write tests/analysis/plan/test_steps.py tests/test_enginebench.py tests/test_installation.py
+	tests/test_enginebench.py tests/test_installation.py \
+	$(addprefix --deselect=tests/test_installation.py::test_, $(ON_ONE_PYTHON))
+ON_ONE_PYTHON := doctor_starts_a_load_test_and_says_where_it_is_installed a_python_that_is_not_here_finds_wheels_of_everything
 
-test-pythons: $(STAMP) ## the quick part of the suite on each other Python that this machine has
-	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); failed=0; \
-	for version in $(OTHER_PYTHONS); do \
-		if [ $$version = $$own ]; then continue; fi; \
-		for python in $$(command -v python$$version) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
-			"$$python" -c '' 2>/dev/null || continue; \
-			echo "Python $$version: $$python"; \
-			$(UV) venv --quiet --clear --python "$$python" .venv-$$version && \
-			$(UV) pip install --quiet --python .venv-$$version/bin/python --constraint requirements.lock \
-				--editable '.[quick]' && \
-			{ .venv-$$version/bin/python -m pytest --cache-clear -q -n 3 --dist loadgroup -m "$(SELECTED) and not alone" \
-				$(QUICK) || \
-			.venv-$$version/bin/python -m pytest -q $(AGAIN) -m "$(SELECTED)" $(QUICK); } || failed=1; \
-			break; \
-		done; \
-	done; exit $$failed
+test-pythons: ## the quick part of the suite on each other Python that this machine has
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(OTHER_PYTHONS:%=test-python-%)
+
+test-python-%: $(STAMP)
+	@test $* != $$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 0; \
+	for python in $$(command -v python$*) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$*.*/bin/python; do \
+		"$$python" -c '' 2>/dev/null || continue; \
+		said=$$(mktemp -d); ( $(UV) venv --quiet --clear --python "$$python" .venv-$* && \
+		$(UV) pip install --quiet --compile-bytecode --python .venv-$*/bin/python --constraint requirements.lock \
+			--editable '.[quick]' && \
+		$(call suite,.venv-$*/bin/python,-n 4 -o cache_dir=$$said/cache,and not alone,$(QUICK)) ) >$$said/output 2>&1; code=$$?; \
+		echo "Python $*: $$python"; cat $$said/output; rm -rf $$said; exit $$code; \
+	done
 
 check: lint test ## lint, types and tests
 
@@ -175,4 +182,4 @@ lock: ## update requirements.lock from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
 
 clean: ## remove the environment and tool caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* $(MYPY_CACHE_DIR) .mypy_cache .ruff_cache .pytest_cache .hypothesis

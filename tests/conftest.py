@@ -25,14 +25,17 @@ from tests.support.engines.suite_cache import suite_cache
 
 T = TypeVar("T")
 LONG = (  # longest first
+    "tests/studies/tune/test_command.py",
+    "tests/studies/quick/",
+    "tests/engines/bench/test_quality.py",
+    "tests/test_installation.py",
     "tests/validation/speed/test_server_soak.py",
     "tests/loadtests/scenarios/test_processes.py",
     "tests/validation/plan/test_planned_fleet.py",
-    "tests/studies/quick/",
-    "tests/test_installation.py",
-    "tests/docker/test_bundle.py",
-    "tests/loadtests/command/",
     "tests/studies/study/test_runner.py",
+    "tests/loadtests/command/",
+    "tests/docker/test_bundle.py",
+    "tests/engines/contract/",
     "tests/loadtests/calibration/",
     "tests/validation/statistics/",
     "tests/loadtests/scenarios/test_capacity.py",

@@ -66,7 +66,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 folder / f"{engine.label}-{repeat}",
                 engine,
                 (2, 4),
-                20.0,
+                10.0,
                 repeat,
                 run_id=f"{engine.label}-{repeat}",
                 repeat=repeat,

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from glob import glob
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,11 +29,12 @@ from enginebench.studies.study.archive import pack
 from enginebench.studies.study.folder import StudyFacts, write_facts
 from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.sitting import variants as variants_here
-from loadtests.harness.command import engine_checks, run_order
+from loadtests.harness.command import run_order
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
 from tests.support.loadtests.locust_process import LOCUST, ROOT, Locust, launch
+from tests.support.loadtests.run_command import processes_forked
 
 DOCS = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS), "validation/README.md")
@@ -58,7 +58,6 @@ CHECKED_ELSEWHERE = (
 
 LONG = ("run", "quick", "study", "tune", "calibrate", "referee", "serve", "bench")
 VERDICTS = (0, 1, 3)
-number_formats = cache(engine_checks._choices)  # starts a process for each engine
 REACHED = "everything before the load was in order"
 NOT_BUILT = "cannot run here"  # an engine that this machine lacks; the command is right
 
@@ -107,7 +106,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert done.exit_code == 0, done.output
     _study(here)
     (here / "package").mkdir()
-    with installed(here / "package"):
+    with installed(here / "package"), processes_forked():
         yield here
 
 
@@ -154,7 +153,6 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise UserMistake(REACHED)
 
-    monkeypatch.setattr(engine_checks, "_choices", number_formats)
     monkeypatch.setattr(run_order, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("enginebench.studies.referee.tool.which", lambda name: name)

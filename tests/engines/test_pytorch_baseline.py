@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from engines.contract.base import EngineInfo, GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.process.engine_loading import load_engine
-from engines.pytorch.unoptimized import synchronize
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -51,8 +50,6 @@ def test_it_is_not_warmed_up_and_others_are() -> None:
 
 
 def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[int]:
-    import torch
-
     from engines.pytorch import unoptimized
 
     answer = list(ids)
@@ -72,8 +69,6 @@ def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[i
     ],
 )
 def test_it_generates_the_tokens_of_transformers(model_type: str, differs: dict[str, Any], tmp_path: Path) -> None:
-    import torch
-
     engine, reference = loaded(tmp_path, model_type, **differs)
     for seed in range(3):
         ids = prompt(seed, 4 + 9 * seed)
@@ -117,6 +112,8 @@ def test_a_cold_request_has_a_process_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", ["cuda:1", "mps"])
 def test_a_wait_is_for_the_device_that_computes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one, a layer's operations on a GPU run beside the next layer's launches."""
+    from engines.pytorch.unoptimized import synchronize
+
     waited: list[Any] = []
     monkeypatch.setattr("torch.accelerator.synchronize", waited.append)
     synchronize(torch.device("cpu"))

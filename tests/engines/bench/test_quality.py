@@ -16,8 +16,6 @@ from tests.support.engines.reference import Reference
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served
 
-pytest.importorskip("torch")
-
 
 def asked(name: str, **options: str) -> Quality:
     model = replace(small_model(), random_weights=False)

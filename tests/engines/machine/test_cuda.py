@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine
@@ -15,6 +14,7 @@ from engines.machine.cuda import Build, Check, by_outcome, check_build, toolkit,
 from engines.pytorch.device import build_here
 from engines.transformers import TransformersEngine
 from tests.support.engines.nvml_stand_in import Gpu, install
+from tests.support.engines.torch_when_used import torch
 
 TORCH = Build("torch 2.15.0 with CUDA 13.2 and cuDNN 92600", has_cuda=True)
 WITHOUT = Build("torch 2.15.0 without CUDA", has_cuda=False)

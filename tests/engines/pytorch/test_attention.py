@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import EngineUnavailable
@@ -15,6 +14,7 @@ from engines.static.ways_to_run import TorchJitEngine
 from engines.transformers import TransformersEngine, TransformersOptions, _cache_of
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 PROMPT = tuple(range(3, 40))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
@@ -13,6 +12,7 @@ from engines.machine.devices import automatic_dtype
 from engines.pytorch.device import chosen_device, dtype_name, expected_device
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.nvml_stand_in import Gpu, install
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -8,7 +8,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
@@ -17,9 +16,9 @@ from engines.pytorch import network
 from engines.pytorch.network import _group_size, loading_settings, quantised_after, read_network, weights_format
 from tests.support.engines.small_model import small_model
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
-GPU = torch.device("cuda")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def torchao(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_4_bits_on_a_gpu_take_the_kernel_that_torch_has(model: Model) -> None:
-    made = loading_settings("torchao-int4", model, GPU, torch.bfloat16)["quantization_config"]
+    made = loading_settings("torchao-int4", model, torch.device("cuda"), torch.bfloat16)["quantization_config"]
     assert (made.int4_packing_format, made.group_size) == ("tile_packed_to_4d", 128)
 
 
@@ -69,7 +68,7 @@ def test_what_the_library_has_no_kernel_for_is_refused(model: Model) -> None:
     with pytest.raises(EngineUnavailable, match=r"torchao 0\.18\.0 has no 4-bit kernel for cpu; use torchao-int8"):
         loading_settings("torchao-int4", model, torch.device("cpu"), torch.bfloat16)
     with pytest.raises(EngineUnavailable, match="with bfloat16 only, not with float16"):
-        loading_settings("torchao-int4", model, GPU, torch.float16)
+        loading_settings("torchao-int4", model, torch.device("cuda"), torch.float16)
 
 
 @pytest.mark.parametrize(

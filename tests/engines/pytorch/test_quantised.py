@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-import torch
 
 from engines.pytorch.network import loading_settings, quantised_after, read_network
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -2,8 +2,6 @@
 logits; and what only an engine with a batch and a process of its own can get wrong."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +11,14 @@ from tokenizers import Tokenizer
 
 from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest, Model
-from engines.contract.errors import BadRequest, EngineCrashed
+from engines.contract.errors import BadRequest
 from engines.contract.registry import engine_class
 from engines.process.child import ChildEngine
 from engines.process.engine_loading import load_engine
-from engines.process.stream import ReceivedChunk
 from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import PROMPTS, Reference
-from tests.support.engines.rust_answers import PROMPT, TOKENS, answer, assert_same_likeliest, first_words, text
+from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
 from tests.support.engines.small_model import VOCABULARY, small_model
 from tests.support.engines.tiny_models import write_tiny
 
@@ -58,32 +55,6 @@ def engine(
     background.run(engine.start())
     yield engine
     background.run(engine.stop())
-
-
-@pytest.mark.parametrize(("together", "count"), [(True, 10), (False, 2)], ids=["ten at once", "two, one by one"])
-def test_greedy_answers_are_those_of_transformers(
-    together: bool,
-    count: int,
-    engine: ChildEngine,
-    reference: Reference,
-    prompts: list[tuple[int, ...]],
-    vocabulary: Tokenizer,
-    background: BackgroundLoop,
-) -> None:
-    """One token at a time and ten at a time go through other kernels."""
-    asked = prompts[:count]
-
-    async def answers() -> list[list[ReceivedChunk]]:
-        if together:
-            return await asyncio.gather(*(answer(engine, prompt, logprobs=0) for prompt in asked))
-        return [await answer(engine, prompt, logprobs=0) for prompt in asked]
-
-    ids = {vocabulary.decode([id], False): id for id in range(vocabulary.get_vocab_size())}
-    for prompt, chunks in zip(asked, background.run(answers()), strict=True):
-        guess = [ids[chunk.logprobs[0].token] for chunk in chunks]  # its text alone might be cut into other tokens
-        wanted = reference.greedy(prompt, TOKENS, guess)
-        assert sum(chunk.tokens for chunk in chunks) == TOKENS
-        assert text(chunks) == vocabulary.decode(wanted)
 
 
 def test_the_five_likeliest_have_the_probabilities_of_transformers(
@@ -136,27 +107,6 @@ def test_a_cancelled_answer_ends_within_a_token_and_the_others_go_on(
     late, others = zip(*(background.run(one_leaves()) for _ in range(3)), strict=True)
     assert min(late) <= 3, "the one that was under way, and some more on a busy machine"
     assert set(others) == {alone}
-
-
-def test_a_killed_engine_fails_its_requests_clearly_and_comes_back(
-    engine: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
-) -> None:
-    async def crash() -> list[BaseException]:
-        answers = [asyncio.ensure_future(answer(engine, prompt, max_tokens=4000)) for prompt in prompts[:3]]
-        await asyncio.sleep(0.3)
-        assert engine.pid is not None
-        os.kill(engine.pid, signal.SIGKILL)
-        failed = await asyncio.gather(*answers, return_exceptions=True)
-        async with asyncio.timeout(60):
-            while engine.state != "ready":
-                await asyncio.sleep(0.05)
-        return [one for one in failed if isinstance(one, BaseException)]
-
-    before = text(background.run(answer(engine, prompts[0], max_tokens=8)))
-    errors = background.run(crash())
-    assert [type(error) for error in errors] == [EngineCrashed] * 3
-    assert "ended while this request was running: it was killed by SIGKILL" in str(errors[0])
-    assert text(background.run(answer(engine, prompts[0], max_tokens=8))) == before
 
 
 def test_strange_prompts_are_refused_with_a_sentence(engine: ChildEngine, background: BackgroundLoop) -> None:

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from enginebench.settings.schema import UserMistake
 from engines.contract.base import GenerateRequest
@@ -38,6 +37,7 @@ from tests.support.engines.static_decoder import (
     logits_are_those_of_transformers,
     prompt,
 )
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -85,8 +85,6 @@ def test_on_a_gpu_a_trace_has_no_weights_of_its_own(device: str, passes: int, mo
 
 
 def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     from tests.support.engines import cuda_graph_stand_in
 
     graphs = cuda_graph_stand_in.install(monkeypatch)
@@ -138,8 +136,6 @@ def test_a_graph_refuses_another_cache_than_its_own(monkeypatch: pytest.MonkeyPa
 
 
 def a_constant(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
-    import torch
-
     return ids + torch.zeros(1)
 
 
@@ -151,8 +147,6 @@ def a_number(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
 def test_the_stand_in_refuses_what_a_gpu_would(
     step: Callable[..., Any], refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
-
     from tests.support.engines import cuda_graph_stand_in
 
     cuda_graph_stand_in.install(monkeypatch)
@@ -166,8 +160,6 @@ def test_the_stand_in_refuses_what_a_gpu_would(
 @pytest.mark.parametrize("engine", [TorchJitEngine, TorchCompileEngine, CudaGraphEngine, CompileCudaGraphEngine])
 def test_on_a_gpu_the_text_is_that_of_eager(engine: type[StaticEngine], device: str, small: Small) -> None:
     import asyncio
-
-    import torch
 
     if int(device[-1]) >= torch.cuda.device_count():
         pytest.skip("there is one GPU")
@@ -235,7 +227,7 @@ def test_without_pythons_headers_there_is_a_sentence(monkeypatch: pytest.MonkeyP
 
 def test_compiled_code_is_kept_by_architecture_and_cuda_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: ((9, 0), (8, 6))[device.index])
-    monkeypatch.setattr(torch, "__version__", "2.11.0+cu130")
+    monkeypatch.setattr("torch.__version__", "2.11.0+cu130")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     names = [compilations_folder(torch.device(device)).name for device in ("cuda:0", "cuda:1", "cpu")]
     assert names[:2] == ["torch-2.11.0-cuda13.0-sm90", "torch-2.11.0-cuda13.0-sm86"]

@@ -26,13 +26,13 @@ from tests.support.analysis.synthetic import meta_of, record, stages_of, write_r
 
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Calibration]:
-    """What the command prints of a small load, and what it keeps. One process beside the busy load is enough here,
-    because other tests measure meanwhile."""
-
+    """What the command prints of a small load, and what it keeps. Nothing is busy here, because other tests measure
+    meanwhile."""
     folder = tmp_path_factory.mktemp("calibrated")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("loadtests.harness.run.calibration.platformdirs.user_data_path", lambda _: folder)
         patch.setattr("os.cpu_count", lambda: 1)
+        patch.setattr("loadtests.harness.calibration.calibrate.BUSY", "import time; time.sleep(600)")
         done = CliRunner().invoke(app, ["calibrate", "--loads", "10x50", "--seconds", "2", "--processes", "2"])
     assert done.exit_code == 0, done.output
     (kept,) = (folder / "calibration").glob("*-2.json")

@@ -1,8 +1,6 @@
 """What is compared: names, and what is given for all contenders or for one."""
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from enginebench.records.metrics import BY_NAME
 from enginebench.records.run import READY, STARTED, RunMeta
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender, contenders, key_variable
-from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+from tests.support.loadtests.run_command import run_here
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -116,24 +114,21 @@ class Compared:
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     folder = tmp_path_factory.mktemp("runs")
-    command = [*RUN, "--engine", "slow=fake", "-o", "slow.ttft=0.12", "--engine", "quick=fake", "-o", "quick.ttft=0.02"]
+    command = ["--engine", "slow=fake", "-o", "slow.ttft=0.12", "--engine", "quick=fake", "-o", "quick.ttft=0.02"]
     command += ["-o", "tpot=0.002", "--model", "there=second", "--header", "there.X-Tenant: 7"]
-    command += ["--repeat", "2", "--keep-loaded", "--stages", "2", "--stage-seconds", "2", "--runs", str(folder)]
+    command += ["--repeat", "2", "--keep-loaded", "--stages", "2", "--stage-seconds", "1", "--runs", folder]
     command += ["--prompt-tokens", "uniform:60-90", "--output-tokens", "uniform:4-8"]
     with ScriptedServer(Script(ttft=0.05, models=("first", "second"), engine=None)) as server:
-        done = subprocess.run(
-            [*command, "--url", f"there={server.url.partition('://')[2]}"],
-            capture_output=True,
-            text=True,
-            env=ENVIRONMENT | {"ENGINEBENCH_THERE_API_KEY": "of-there", "ENGINEBENCH_API_KEY": "of-all"},
-        )
+        url = f"there={server.url.partition('://')[2]}"
+        keys = {"ENGINEBENCH_THERE_API_KEY": "of-there", "ENGINEBENCH_API_KEY": "of-all"}
+        done = run_here("run", "concurrent", *command, "--url", url, environment=keys)
     assert "Traceback" not in done.stderr
     runs = sorted((path.parent for path in folder.glob("*/meta.json")), key=lambda run: read_meta(run).started_at)
     return Compared(folder, runs, done.stderr, server)
 
 
 def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compared(compared: Compared) -> None:
-    assert "This takes at least 12 s: 6 runs of 2 s: 2 s at 2 users." in compared.stderr
+    assert "This takes at least 6 s: 6 runs of 1 s: 1 s at 2 users." in compared.stderr
     assert "round 2 of 2" in compared.stderr
     order = ["slow", "quick", "there"]
     assert [meta.label for meta in compared.metas] == [*order, *reversed(order)]
@@ -142,8 +137,7 @@ def test_two_configurations_of_an_engine_and_a_server_are_interleaved_and_compar
         ttfts = sorted(BY_NAME["ttft"].read(record) or 0.0 for record in read_requests(run))
         least, most = {"slow": (0.12, 0.2), "quick": (0.02, 0.1), "there": (0.05, 0.12)}[meta.label]
         assert least <= ttfts[len(ttfts) // 2] < most
-    command = [sys.executable, "-m", "enginebench", "compare", str(compared.folder), "--baseline", "slow", "--json"]
-    document = json.loads(subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT).stdout)
+    document = json.loads(run_here("compare", compared.folder, "--baseline", "slow", "--json").stdout)
     assert {candidate["engine"] for candidate in document["candidates"]} == {"slow", "quick", "there"}
     assert document["candidates"][0]["engine"] == "quick"
 
@@ -194,10 +188,20 @@ def test_contenders_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(com
 
 
 def test_answers_are_compared_alone_under_load_and_between_engines(tmp_path: Path) -> None:
-    command = [*RUN[:-1], "answers", "--engine", "a=fake", "--engine", "b=fake", "-o", "tpot=0.001"]
-    command += ["--stages", "1,4", "--stage-requests", "64", "--output-tokens", "8", "--runs", str(tmp_path), "--json"]
-    done = subprocess.run([*command, "--allow-invalid"], capture_output=True, text=True, env=ENVIRONMENT)
-    document = json.loads(done.stdout)
+    command = [
+        "--engine",
+        "a=fake",
+        "--engine",
+        "b=fake",
+        "-o",
+        "tpot=0.001",
+        "--stages",
+        "1,4",
+        "--stage-requests",
+        "64",
+    ]
+    command += ["--output-tokens", "8", "--runs", str(tmp_path), "--json", "--allow-invalid"]
+    document = json.loads(run_here("run", "answers", *command).stdout)
     assert {row["engine"] for row in document["rows"] if row["statistic"] == "answers_under_load"} == {"a", "b"}
     (under_load,) = (each for each in document["warnings"] if each["kind"] == "answers_under_load")
     assert under_load["evidence"].endswith("prompts got the same answer at 4 users as at 1 user")

@@ -1,5 +1,6 @@
 """Engines that are compared compute alike, unless somebody says otherwise."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,13 @@ import pytest
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.engine_checks import checked
+from tests.support.loadtests.run_command import processes_forked
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked() -> Iterator[None]:
+    with processes_forked():
+        yield
 
 
 def served(options: dict[str, list[str]]) -> list[Contender]:

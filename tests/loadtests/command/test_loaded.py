@@ -72,16 +72,17 @@ def test_all_are_asked_to_end_before_any_is_waited_for(tmp_path: Path, monkeypat
     assert calls[:3] == ["asked", "asked", "waited"]
 
 
-def test_stopped_in_the_second_round_it_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_stopped_in_the_second_round_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
+    """SIGTERM becomes Ctrl-C, which goes the same way."""
     process = subprocess.Popen(
-        [*KEPT, "--stages", "2", "--stage-seconds", "3", "--repeat", "2", "--runs", str(tmp_path)],
+        [*KEPT, "--stages", "2", "--stage-seconds", "2", "--repeat", "2", "--runs", str(tmp_path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
     )
     deadline = time.monotonic() + 120
-    while len(runs := in_order(tmp_path)) < 3 or sum(1 for _ in read_requests(runs[2])) < 3:
+    while len(runs := in_order(tmp_path)) < 3 or sum(record.outcome == "ok" for record in read_requests(runs[2])) < 3:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -89,5 +90,10 @@ def test_stopped_in_the_second_round_it_leaves_no_process_behind(tmp_path: Path)
     assert sum("serve" in child.cmdline() for child in children) == 2
     process.terminate()
     _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "what was recorded is in" in said
     assert "Traceback" not in said
     assert psutil.wait_procs(children, timeout=60)[1] == []
+    outcomes = [record.outcome for record in read_requests(runs[2])]
+    assert outcomes.count("ok") >= 3
+    assert set(outcomes) <= {"ok", "cut_off"}

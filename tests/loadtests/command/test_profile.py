@@ -1,22 +1,16 @@
 """`--profile` of `run`: files next to the result, and in none of its numbers."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from enginebench.records.files import profile_files, read_meta
 from tests.support.analysis.rows import rows_of
-from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+from tests.support.loadtests.run_command import run_here
 
 SHORT = ("--stages", "1,3", "--stage-requests", "20", "--output-tokens", "8", "--exporter", "none")
 FAKE = ("--engine", "fake", "-o", "ttft=0.01", "-o", "tpot=0.002")
 ATTACHED = "sh -c 'cat /proc/$0/cmdline > $1.txt' {pid} {output}"
-
-
-def run(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*RUN, *arguments, "--runs", str(runs)]
-    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
 
 
 def test_engines_are_profiled_after_the_runs_and_counted_nowhere(tmp_path: Path) -> None:
@@ -25,8 +19,8 @@ def test_engines_are_profiled_after_the_runs_and_counted_nowhere(tmp_path: Path)
     once = f"test ! -e {tmp_path}/done || {{ echo no permission; exit 1; }}; touch {tmp_path}/done"
     profiler = f"sh -c '{once}; cat /proc/$0/cmdline > $1.txt' {{pid}} {{output}}"
     models = ("--model", "random:llama-3.2-tiny", "--model", "random:gpt2")
-    done = run(runs, *SHORT, *FAKE, *models, "--profile", profiler, "--json")
-    assert done.returncode == 2, done.stderr
+    done = run_here("run", "concurrent", *SHORT, *FAKE, *models, "--profile", profiler, "--json", "--runs", runs)
+    assert done.exit_code == 2, done.stderr
     profiled, failed = sorted(path.parent for path in runs.rglob("meta.json"))
     metas = {read_meta(folder).label: read_meta(folder).model for folder in (profiled, failed)}
     assert metas == {f"fake {model}": model for model in ("random:llama-3.2-tiny", "random:gpt2")}
@@ -55,7 +49,7 @@ def test_engines_are_profiled_after_the_runs_and_counted_nowhere(tmp_path: Path)
 def test_what_cannot_be_profiled_is_a_sentence_before_anything_is_served(
     arguments: tuple[str, ...], code: int, sentence: str, tmp_path: Path
 ) -> None:
-    done = run(tmp_path, *arguments)
-    assert done.returncode == code
+    done = run_here("run", "concurrent", *arguments, "--runs", tmp_path)
+    assert done.exit_code == code
     assert sentence in done.stderr
     assert not list(tmp_path.iterdir())

@@ -1,10 +1,7 @@
 """`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
 
 import json
-import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -25,19 +22,10 @@ from loadtests.harness.run.options import processes_options
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.loadtests.locust_process import CONCURRENT
-from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+from tests.support.loadtests.run_command import ENVIRONMENT, RUN, run_here
 from tests.support.servers.scripted import Script, ScriptedServer
 
-SHORT = ["--stages", "2,3", "--stage-seconds", "2", "--prompt-tokens", "40", "--output-tokens", "8"]
-
-
-@contextmanager
-def without_settings() -> Iterator[None]:
-    """`ENVIRONMENT`, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in os.environ.keys() - ENVIRONMENT.keys():
-            patch.delenv(name)
-        yield
+SHORT = ["--stages", "2,3", "--stage-seconds", "1", "--prompt-tokens", "40", "--output-tokens", "8"]
 
 
 def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
@@ -59,7 +47,7 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     records = list(read_requests(folder))
     assert {one.outcome for one in records} == {"ok"}
     assert {one.output_tokens for one in records} == {8}
-    assert 0.049 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.1, "the others where there is a core"
+    assert 0.049 < min(BY_NAME["ttft"].read(one) or 0.0 for one in records) < 0.5, "and what a busy machine adds"
     assert {path.name for path in folder.iterdir()} >= {"locust.log", "server.log", "telemetry.jsonl"}
     assert f"fake: {len(records)} requests, 0 failed" in done.stderr
     port = meta.url.rpartition(":")[2]
@@ -69,13 +57,9 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
 
 def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_another(tmp_path: Path) -> None:
     with ScriptedServer(Script(models=("first", "second", "third"), engine=None)) as server:
-        command = [*RUN, "--url", server.url, "--model", "second", "--model", "third", "--header", "X-Tenant: a-secret"]
-        done = subprocess.run(
-            [*command, *SHORT, "--runs", tmp_path],
-            capture_output=True,
-            text=True,
-            env=ENVIRONMENT | {"OPENAI_API_KEY": "a-secret-key"},
-        )
+        words = ("--url", server.url, "--model", "second", "--model", "third", "--header", "X-Tenant: a-secret", *SHORT)
+        key = {"OPENAI_API_KEY": "a-secret-key"}
+        done = run_here("run", "concurrent", *words, "--runs", tmp_path, environment=key)
         assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret-key"}
         assert {headers["x-tenant"] for headers in server.headers} == {"a-secret"}
     assert "Traceback" not in done.stderr
@@ -122,8 +106,7 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
 def test_a_mistake_gets_a_sentence_and_exit_code_2_before_there_is_a_folder(
     tmp_path: Path, options: list[str], sentence: str
 ) -> None:
-    with without_settings():
-        done = CliRunner().invoke(app, [*RUN[3:], *options, "--stage-seconds", "1", "--runs", str(tmp_path)])
+    done = run_here("run", "concurrent", *options, "--stage-seconds", "1", "--runs", tmp_path)
     assert sentence in done.stderr
     assert list(tmp_path.iterdir()) == []
     assert isinstance(done.exception, SystemExit), done.exception
@@ -141,8 +124,7 @@ def test_what_locust_says_of_its_command_line_is_the_reason(tmp_path: Path) -> N
 
 def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    with without_settings():
-        done = CliRunner().invoke(app, [*RUN[3:], "--url", "http://user:a-secret@127.0.0.1:9", "--runs", str(runs)])
+    done = run_here("run", "concurrent", "--url", "http://user:a-secret@127.0.0.1:9", "--runs", runs)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "set ENGINEBENCH_API_KEY instead" in done.stderr
     assert "a-secret" not in done.stderr
@@ -152,8 +134,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) ->
 def test_a_folder_that_cannot_be_written_gets_a_sentence_and_exit_code_2(tmp_path: Path) -> None:
     taken = tmp_path / "a-file"
     taken.touch()
-    with without_settings():
-        done = CliRunner().invoke(app, [*RUN[3:], "--engine", "fake", "--runs", str(taken)])
+    done = run_here("run", "concurrent", "--engine", "fake", "--runs", taken)
     assert f"{taken} cannot be written (File exists): name another folder with --runs." in done.stderr
     assert (done.exit_code, done.stdout) == (2, "")
 
@@ -193,10 +174,9 @@ def test_concurrent_begins_with_one_user_with_whom_the_others_are_compared() -> 
 
 def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[500] * 1000, models=("first", "second"))) as server:
-        command = [*RUN, "--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2"]
-        command += ["--runs", str(tmp_path), "--run-id", "mine"]
-        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == 2, done.stderr
+        words = ("--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2")
+        done = run_here("run", "concurrent", *words, "--runs", tmp_path, "--run-id", "mine")
+    assert done.exit_code == 2, done.stderr
     assert f"{server.url} lists 2 models; first is tested. --model names another." in done.stderr
     assert read_meta(tmp_path / "mine").label == "scripted", "as the server calls its engine"
     document = json.loads(done.stdout)

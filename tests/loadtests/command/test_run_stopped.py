@@ -89,22 +89,6 @@ def test_ctrl_c_while_the_report_is_made_leaves_a_sentence(tmp_path: Path) -> No
     assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
-def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
-    """SIGTERM becomes Ctrl-C, which goes the same way."""
-    process, children = running(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "what was recorded is in" in said
-    assert "Traceback" not in said
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert alive == []
-    (folder,) = tmp_path.iterdir()
-    outcomes = [one.outcome for one in read_requests(folder)]
-    assert outcomes.count("ok") >= 5
-    assert set(outcomes) <= {"ok", "cut_off"}
-
-
 def test_ctrl_c_in_a_search_prints_the_bracket_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [

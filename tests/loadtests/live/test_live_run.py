@@ -20,7 +20,7 @@ from loadtests.harness.live.counts import SETTLED, Counts, LiveCounts
 from loadtests.harness.live.live_json import read_live
 from loadtests.harness.live.live_text import slo_text
 from loadtests.harness.live.live_view import view_of
-from tests.support.loadtests.locust_process import start
+from tests.support.loadtests.locust_process import answers, start
 from tests.support.records import META, record
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -145,7 +145,7 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
             "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart", "--autoquit", "4", headless=False,
             processes=2,
         )  # fmt: skip
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", transport=httpx.HTTPTransport(retries=50)) as page:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as page:
             found: list[dict[str, str]] = []
 
             def counted() -> bool:
@@ -153,12 +153,13 @@ def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path)
                 found[:] = table["data"]
                 return bool(found) and int(found[0]["answered"] or 0) >= 20
 
-            locust.wait_until(lambda: "Tokens" in page.get("/").text)
+            locust.wait_until(lambda: answers(page))
+            assert "Tokens" in page.get("/").text
             locust.wait_until(counted)
         output = locust.wait()
     assert locust.process.returncode == 0, output
     assert found[0]["load"] == "4 users"
-    assert 99 < float(found[0]["ttft_user p50"].removesuffix(" ms")) < 250, "100 ms, and what a busy machine adds"
+    assert 99 < float(found[0]["ttft_user p50"].removesuffix(" ms")) < 1000, "100 ms, and what a busy machine adds"
     assert len(locust.records) >= int(found[0]["answered"])
     assert found[0]["goodput"] == "0 req/s", "no first token comes within 20 ms"
     assert read_live(locust.run).stages[0].ok >= int(found[0]["answered"])

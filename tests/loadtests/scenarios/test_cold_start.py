@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.settings.system import free_port
-from tests.support.loadtests.run_command import ENVIRONMENT
+from tests.support.loadtests.run_command import run_here
 
 LOAD = 0.5  # seconds
-RUN = [sys.executable, "-m", "enginebench", "run", "cold_start"]
 SERVE = f"{sys.executable} -m enginebench serve fake -o load_time={LOAD} --port {{}}"
 
 
 def measured(folder: Path, *arguments: str) -> tuple[RunSummary, str]:
-    command = [*RUN, *arguments, "--think-time", "0.1", "--runs", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    done = run_here("run", "cold_start", *arguments, "--think-time", "0.1", "--runs", folder)
     (run,) = folder.glob("*/meta.json")
     return summarise(load_run(run.parent)), done.stdout
 
@@ -53,6 +50,6 @@ def test_a_server_that_a_command_starts_is_measured_from_its_command_on(tmp_path
 
 
 def test_a_server_that_runs_already_has_no_cold_start(tmp_path: Path) -> None:
-    done = subprocess.run([*RUN, "http://127.0.0.1:9"], capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
-    assert done.returncode == 2
+    done = run_here("run", "cold_start", "http://127.0.0.1:9", "--runs", tmp_path)
+    assert done.exit_code == 2
     assert done.stderr == ("cold_start starts the server: serve an engine with --engine, or say how with --restart.\n")

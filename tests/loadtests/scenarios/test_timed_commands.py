@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from itertools import takewhile
 from pathlib import Path
@@ -18,6 +16,7 @@ from enginebench.records.load import Rate
 from enginebench.records.stage import SECOND
 from loadtests.harness.schedule.rates import arrival_times
 from tests.support.loadtests.locust_process import ROOT, start
+from tests.support.loadtests.run_command import run_here
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served
 
@@ -48,12 +47,10 @@ def test_a_command_is_run_at_its_time_and_recorded_and_its_failure_is_told(tmp_p
 
 def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
     """By the command that serves the engine itself, and so knows which process to kill."""
-    command = [sys.executable, "-m", "enginebench", "run", "failover", "--engine", "fake", "-o", "ttft=0.05"]
-    command += ["--rate", "20", "--stage-seconds", "16", "--warm-up", "1", "--output-tokens", "4"]
-    command += ["--command", "5s kill -KILL {engine}"]
-    command += ["--runs", str(tmp_path), "--allow-invalid"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    words = ["--engine", "fake", "-o", "ttft=0.05", "--rate", "20", "--stage-seconds", "16", "--warm-up", "1"]
+    words += ["--output-tokens", "4", "--command", "5s kill -KILL {engine}", "--allow-invalid"]
+    done = run_here("run", "failover", *words, "--runs", tmp_path)
+    assert done.exit_code == 0, done.stderr
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     meta = read_meta(folder)
     assert [event.what for event in meta.events[:2]] == ["server started", "server ready"]

@@ -48,7 +48,7 @@ def of(name, data):
 answers = {
     "good": lambda question: answer([own], question),
     "overwrites": of("x/../meta.json", zlib.compress(b"overwritten")),
-    "bomb": of("requests-bomb.jsonl", zlib.compress(bytes(1 << 28))),
+    "bomb": of("requests-bomb.jsonl", zlib.compress(bytes(1 << 24))),
     "broken": of("requests-broken.jsonl", b"broken"),
     "mute": lambda question: None,
     "endless": of("requests-endless.jsonl", zlib.compress(bytes(1 << 20))),

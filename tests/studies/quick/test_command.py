@@ -17,19 +17,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.plan.replicas import replicas_of
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.cli import app
 from enginebench.records.files import read_meta
 from enginebench.records.load import Users
 from enginebench.studies.quick.discovery import FoundServer
 from loadtests.harness.command.server_process import LOCUST
-from tests.support.loadtests.run_command import ENVIRONMENT
+from tests.support.loadtests.run_command import ENVIRONMENT, run_here
 from tests.support.servers.served import RunningServer, served
 
 # Four requests at a time, of 32 tokens on average, so of 1.2 s: of N users each waits (N - 4)/4 · 1.2 s for a place.
@@ -63,10 +61,9 @@ def server() -> Iterator[RunningServer]:
 def told(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Longer than a minute: on a busy machine starting takes long."""
     runs = tmp_path_factory.mktemp("runs")
-    command = [*QUICK, server.url, *SLO, "--seconds", "90", "--runs", str(runs)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+    done = run_here("quick", server.url, *SLO, "--seconds", "60", "--runs", runs)
     (run,) = runs.iterdir()
-    return Told(done.returncode, done.stdout, done.stderr, run)
+    return Told(done.exit_code, done.stdout, done.stderr, run)
 
 
 def test_users_grow_until_the_objective_is_missed_and_the_bracket_holds_the_crossing(told: Told) -> None:
@@ -121,8 +118,7 @@ def test_the_next_command_asks_the_same_and_works_when_it_is_pasted(told: Told, 
     assert words[:7] == ["enginebench", "run", "capacity", "--url", told.summary.url, "--by", "users"]
     assert f"ttft_p95={1000 * LIMIT:g}ms" in words
     assert "--output-tokens=uniform:24-40" in words
-    pasted = [sys.executable, "-m", *words, "--search-seconds", "3", "--runs", str(tmp_path)]
-    done = subprocess.run(pasted, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    done = run_here(*words[1:], "--search-seconds", "3", "--runs", tmp_path)
     (folder,) = tmp_path.glob("*-*")
     meta = read_meta(folder)
     assert meta.search is not None, done.stderr
@@ -134,7 +130,7 @@ def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: None)
-    done = CliRunner().invoke(app, ["quick", "--seconds", "20", "--runs", str(tmp_path)], env={"COLUMNS": "80"})
+    done = run_here("quick", "--seconds", "20", "--runs", tmp_path, environment={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     assert done.stderr.startswith("No server at this machine's ports 8000, 30000, 8080, 11434, 1234, so")
     served = "--engine fake -o ttft=0.04 -o tpot=0.01 -o concurrency=8"
@@ -148,7 +144,7 @@ def test_the_server_that_is_found_is_named(
 ) -> None:
     found = FoundServer(server.url, "vLLM's port", ("first", "second"))
     monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: found)
-    done = CliRunner().invoke(app, ["quick", "--model", "none such", "--runs", str(tmp_path)])
+    done = run_here("quick", "--model", "none such", "--runs", tmp_path)
     assert done.exit_code == 2
     assert f"Testing {server.url} (vLLM's port), model none such." in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,7 +1,6 @@
-"""Races of the scripted engine, whose best variant is known: each in a process of its own, as a user starts it."""
+"""Races of the scripted engine, whose best variant is known."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from enginebench.studies.tune.folder import RunRecord, read_runs
 from loadtests.harness.command.server_process import listen
+from tests.support.loadtests.run_command import run_here
 
 LOAD = ("--stages", "4", "--stage-seconds", "1", "--output-tokens", "4", "--slo", "ttft_p90=2s,tpot_p90=50ms")
 CONTENDERS = {
@@ -28,8 +28,8 @@ RACE += [word for name, options in CONTENDERS.items() for option in options for 
 
 
 def tune(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "enginebench", "tune", *words, *LOAD, "--folder", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    done = run_here("tune", *words, *LOAD, "--folder", folder, environment={"COLUMNS": "200"})
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,25 @@
-"""`enginebench run concurrent` as a process, without this machine's settings."""
+"""`enginebench run` and its sisters: as a process, or here with their servers and load generators forked."""
+
+from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import SimpleNamespace
+from typing import IO, Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from enginebench.cli import app
+from loadtests.harness.command.guard import Guard
+from tests.support import forked
+from tests.support.loadtests import locust_process
+from tests.support.servers import served
 
 RUN = [sys.executable, "-m", "enginebench", "run", "concurrent"]
 ENVIRONMENT = {
@@ -9,3 +27,72 @@ ENVIRONMENT = {
     for name, value in os.environ.items()
     if name == "ENGINEBENCH_CACHE" or not name.startswith(("ENGINEBENCH", "OPENAI"))
 }
+STARTERS = (
+    "loadtests.harness.command.drive",
+    "loadtests.harness.command.server_process",
+    "enginebench.studies.study.bench_cell",
+)
+CHECKS = (
+    "loadtests.harness.command.engine_checks",
+    "loadtests.harness.command.job",
+    "enginebench.studies.study.lacking",
+)
+
+
+def start_forked(
+    command: Sequence[str],
+    group: bool = False,
+    *,
+    stdout: IO[bytes] | int,
+    stderr: IO[bytes] | int,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+    start_new_session: bool = True,
+) -> tuple[Any, Guard]:
+    """Do what `start_guarded` does, by a process that holds the imported modules."""
+    held = locust_process.HELD if command[2].endswith(".py") else served.HELD
+    with open(os.devnull, "wb") as nowhere:
+        output = nowhere if stdout == subprocess.DEVNULL else stdout
+        errors = output if stderr == subprocess.STDOUT else stderr
+        descriptors = tuple(file if isinstance(file, int) else file.fileno() for file in (output, errors))
+        process = forked.Forked(held, command[2:], Path.cwd(), env or os.environ, outputs=descriptors, passed=pass_fds)
+    return process, Guard(-process.pid if group else process.pid)
+
+
+def run_forked(command: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    """Do what `subprocess.run` does with both outputs as text."""
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        descriptors = (output.fileno(), errors.fileno())
+        code = forked.Forked(served.HELD, command[2:], Path.cwd(), os.environ, outputs=descriptors).wait()
+        texts = [os.pread(file.fileno(), 1 << 24, 0).decode() for file in (output, errors)]
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
+@contextmanager
+def processes_forked() -> Iterator[None]:
+    """Within it, this process forks the servers, load generators, benches and checks that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        if forked.POSSIBLE:
+            for module in STARTERS:
+                patch.setattr(f"{module}.start_guarded", start_forked)
+            for module in CHECKS:
+                patch.setattr(f"{module}.subprocess", SimpleNamespace(run=run_forked))
+        yield
+
+
+def run_here(*words: object, environment: Mapping[str, str] = {}) -> Result:
+    """Call `enginebench` with these words in this process, without this machine's settings. What it would start as
+    `enginebench report` is called here, too."""
+
+    def report(command: Sequence[str], **_: Any) -> Any:
+        code = app(command[4:], standalone_mode=False)
+        return subprocess.CompletedProcess(command, code or 0)
+
+    with processes_forked(), pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - ENVIRONMENT.keys():
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["enginebench", *map(str, words)])
+        patch.setattr("loadtests.cli.subprocess", SimpleNamespace(run=report))
+        return CliRunner().invoke(app, [str(word) for word in words])
