@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 import polars as pl
-from scipy.stats import fisher_exact
 
 from enginebench.analysis.answer import TuneAnswer, TuneOutcome
 from enginebench.analysis.document import (
@@ -29,8 +29,10 @@ from enginebench.analysis.reports import GOOD, NOT_ENOUGH
 from enginebench.analysis.sections.figures import pareto
 from enginebench.analysis.sections.setup import setup
 from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.stats.repeats import mcnemar
 from enginebench.analysis.stats.student_t import t_quantile
 from enginebench.records.metrics import GOODPUT
+from enginebench.records.rules import SIGNIFICANCE
 from enginebench.records.view import Estimate
 from enginebench.studies.tune.confirmation import LOOKS
 from enginebench.studies.tune.course import Course
@@ -39,7 +41,6 @@ from enginebench.studies.tune.runner import TuneRunner
 from enginebench.studies.tune.score import MEASURES, NoScore, summary_of
 
 OUTLYING = 4.0  # spreads below a variant's median: such a run is an outlying one
-UNEQUAL = 0.05  # p value of unequal rates of outlying runs
 VARIANT = Column("variant", text=True)
 
 
@@ -171,15 +172,18 @@ def _failures(reasons: Mapping[str, str]) -> Section:
 
 
 def _outliers(course: Course) -> Iterator[Warning]:
-    """Warn if the winner and the default have outlying runs at unequal rates (Fisher's exact test)."""
+    """Warn if the winner and the default have outlying runs at unequal rates."""
     if course.fit is None or len(course.pairs) < 2:
         return
-    n, names, counts = len(course.pairs), (course.winner, course.default), []
+    n, names = len(course.pairs), (course.winner, course.default)
+    outlying: list[set[int]] = []
     for name in names:
-        scores = sorted(pair[name] for pair in course.pairs)
-        counts.append(sum(score < scores[n // 2] - OUTLYING * course.fit.spread for score in scores))
-    if fisher_exact([[outlying, n - outlying] for outlying in counts]).pvalue <= UNEQUAL:
-        evidence = f"{counts[0]} of {n} runs of {names[0]} were outlying, and {counts[1]} of {names[1]}"
+        scores = [pair[name] for pair in course.pairs]
+        limit = median(scores) - OUTLYING * course.fit.spread
+        outlying.append({number for number, score in enumerate(scores) if score < limit})
+    ours, theirs = outlying
+    if mcnemar(len(ours - theirs), len(theirs - ours)) <= SIGNIFICANCE:
+        evidence = f"{len(ours)} of {n} runs of {names[0]} were outlying, and {len(theirs)} of {names[1]}"
         yield Warning("unequal_outliers", "warn", evidence, "find out what slows them, and tune again")
 
 
