@@ -71,7 +71,7 @@ PURPOSES = {
     "continue_study": "Measure the cells that are left",
     "continue_tune": "Go on with the race, which keeps what it has measured",
     "serve": "Serve with {variant}",
-    "confirm_alone": "Tune {variant} alone, with --pairs {pairs}",
+    "confirm_alone": "Tune {variant} alone in longer runs, which vary less",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
     "lower": "Test {engine} below {beyond}",
