@@ -13,7 +13,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from enginebench.records.metrics import ACHIEVED_RATE, E2E, ICL, OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TPOT, TTFT
+from enginebench.records.metrics import (
+    ACHIEVED_RATE,
+    E2E,
+    ICL,
+    NTPOT,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    THROUGHPUT,
+    TPOT,
+    TTFT,
+)
 from enginebench.records.view import Estimate, Finding, Judgement, Missing
 
 TOOL, VERSION = "enginebench", "0.2.1"
@@ -186,7 +196,7 @@ class Slot:
 
 SLOTS = (
     Slot(TTFT, "latency", "time_to_first_token", "s"),
-    Slot("ntpot", "latency", "normalized_time_per_output_token", "s/token"),
+    Slot(NTPOT, "latency", "normalized_time_per_output_token", "s/token"),
     Slot(TPOT, "latency", "time_per_output_token", "s/token"),
     Slot(ICL.name, "latency", "inter_token_latency", "s/token"),
     Slot(E2E, "latency", "request_latency", "s"),
@@ -204,7 +214,7 @@ SLOTS = (
 OTHER_MEANINGS = {
     ("aiperf", "inter_token_latency"): TPOT,
     ("guidellm", "inter_token_latency"): TPOT,
-    ("guidellm", "time_per_output_token"): "ntpot",
+    ("guidellm", "time_per_output_token"): NTPOT,
 }
 """What tools mean by a field, if it is another metric than that of its slot: aiperf and guidellm have a mean for each
 request as their inter-token latency, and guidellm counts the wait for the first token as time per output token

@@ -29,6 +29,7 @@ from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
     COLD_START,
+    CORRECT,
     FAILURE_SHARE,
     PERCENTILES,
     QUANTITY_BY_NAME,
@@ -41,6 +42,7 @@ from enginebench.records.view import Estimate
 
 OVER_NEXT = Column("tokens/s ratio", rank=1)
 KEY = "candidates"
+GRADED = Column(QUANTITY_BY_NAME[CORRECT].title)
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 LONGER = 1.2  # times as long as another load: then the table says how long each was measured
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
@@ -76,7 +78,7 @@ def by_load(frame: Frame) -> Table:
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
-        (Column("correct"), lambda row: _correct(frame, row)),
+        (GRADED, lambda row: _correct(frame, row)),
     ]
     return _table(frame, "Loads", columns, rows)
 
@@ -108,7 +110,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
-        (Column("correct"), lambda row: _correct(frame, row)),
+        (GRADED, lambda row: _correct(frame, row)),
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],

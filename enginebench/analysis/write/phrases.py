@@ -29,7 +29,7 @@ from enginebench.analysis.write.cells import (
 )
 from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
 from enginebench.records.load import Burst, Rate, Segment
-from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
+from enginebench.records.metrics import E2E, NTPOT, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
@@ -64,7 +64,7 @@ SPELLED_OUT = {
     TTFT: "first token (TTFT)",
     TPOT: "time per further token (TPOT)",
     E2E: "whole answer (E2E)",
-    "ntpot": "time per token with the wait (NTPOT)",
+    NTPOT: "time per token with the wait (NTPOT)",
 }
 PURPOSES = {
     "bracket": "Find and confirm the limit of {engine}, between {load} and {beyond}",

@@ -15,6 +15,7 @@ from enginebench.records.metrics import (
     ACHIEVED_RATE,
     BY_NAME,
     E2E,
+    OUTPUT_TOKENS,
     PERCENTILES,
     QUANTITY_BY_NAME,
     THROUGHPUT,
@@ -89,7 +90,7 @@ def document_of(
     columns = (Column("", text=True), Column("true"), Column("reported"), Column("error"))
     return Document(
         title=f"{tool} next to a server of known timing",
-        tested=replace(tested, output_tokens=true.stage.value("output_tokens"), requests=true.answered),
+        tested=replace(tested, output_tokens=true.stage.value(OUTPUT_TOKENS), requests=true.answered),
         objectives=(),
         answer=_answer(tool, exit_code, true, reported),
         candidates=Table(
