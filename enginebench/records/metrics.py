@@ -447,11 +447,6 @@ class Column:
         return f"{self.measure.title} {self.statistic}"
 
     @property
-    def clock(self) -> str:
-        """`user` for a metric measured from the instant the request was due in the place of another; else empty."""
-        return self.measure.title.partition(" (")[2].rstrip(")")
-
-    @property
     def unit(self) -> Unit:
         return self.measure.unit
 

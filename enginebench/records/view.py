@@ -203,7 +203,6 @@ class ClassView:
     requests: int
     failed: int
     metrics: Mapping[str, Distribution]
-    goodput: Estimate | None
     judgements: tuple[Judgement, ...]
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from enginebench.analysis.data.run_data import RunData, mean_of
 from enginebench.analysis.data.windows import Window
 from enginebench.analysis.summary.distributions import curves, distribution_of, distributions
-from enginebench.analysis.summary.objectives import attainment, goodput, judge
+from enginebench.analysis.summary.objectives import attainment, judge
 from enginebench.analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from enginebench.records.load import Rate
 from enginebench.records.metrics import BY_NAME, ICL, IN_FLIGHT, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
@@ -58,7 +58,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         attained={tier: share for tier, share in attained.items() if share is not None},
         curves=curves(stage.ok),
         series=_series(stage),
-        classes=classes_of(scheduled, RunObjectives.from_workload(run.meta.workload).by_class, window),
+        classes=classes_of(scheduled, RunObjectives.from_workload(run.meta.workload).by_class),
         turns=turns_of(scheduled),
     )
 
@@ -102,9 +102,7 @@ def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) ->
     return tuple(float(total / count) if count else None for total, count in zip(sums, counts, strict=True))
 
 
-def classes_of(
-    scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]], window: Window
-) -> tuple[ClassView, ...]:
+def classes_of(scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]]) -> tuple[ClassView, ...]:
     """Return nothing if requests have no class. `objectives` are those of each class, judged without requests too:
     a server may have answered none of them.
 
@@ -116,8 +114,7 @@ def classes_of(
         requests = scheduled.filter(pl.col("request_class") == name)
         own = objectives.get(name, ())
         failed = sum(is_failure(outcome) for outcome in requests["outcome"])
-        good = goodput(requests, RunObjectives(own), (window.start, window.end))
-        classes.append(ClassView(name, len(requests), failed, distributions(requests, own), good, judge(requests, own)))
+        classes.append(ClassView(name, len(requests), failed, distributions(requests, own), judge(requests, own)))
     return tuple(classes)
 
 

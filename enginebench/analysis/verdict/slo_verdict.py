@@ -51,11 +51,6 @@ class SloVerdict:
     missing: Missing | None = None
 
     @property
-    def within(self) -> int:
-        """Requests within every limit."""
-        return 0 if self.share is None else round(self.share * self.n)
-
-    @property
     def by_runs(self) -> bool:
         """Return whether the agreement of the runs alone confirms the status (sign test)."""
         return self.runs >= MIN_AGREEING_RUNS and self.agreeing == self.runs

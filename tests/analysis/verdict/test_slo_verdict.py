@@ -58,7 +58,7 @@ def test_status_is_the_nearest_rank_of_the_pooled_requests(stages: Sequence[Stag
 
 def test_share_and_n_are_of_all_runs() -> None:
     verdict = verdict_of(stage(90, 100), stage(300, 300))
-    assert (verdict.share, verdict.n, verdict.within, verdict.runs) == (0.975, 400, 390, 2)
+    assert (verdict.share, verdict.n, verdict.runs) == (0.975, 400, 2)
 
 
 UNCOUNTED = view(
