@@ -84,11 +84,11 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         only another API accepts."""
         recorded = self.played() or (dataset(self.dataset) if self.dataset else None)
         for request in recorded.requests if recorded is not None else ():
-            if request.fields and request.endpoint != self.endpoint:
+            if request.fields and self.endpoint != "chat":
                 names = in_words([f"`{name}`" for name in request.fields])
                 raise UserMistake(
                     f"{request.row} of {self.trace or self.dataset} has {names} in a form that only --endpoint "
-                    f"{request.endpoint} accepts, such as images, tools or its own sampling."
+                    "chat accepts, such as images or tools."
                 )
         return recorded
 
