@@ -24,7 +24,7 @@ from enginebench.records.metrics import (
     TPOT,
     TTFT,
 )
-from enginebench.records.view import Estimate, Finding, Judgement, Missing
+from enginebench.records.view import Missing
 
 TOOL, VERSION = "enginebench", "0.2.1"
 READ_VERSIONS = ("0.2", VERSION)
@@ -72,51 +72,19 @@ class ComponentObservability(Part):
     aggregate: Fields | None = None
 
 
-class StageFacts(Part):
-    """The facts about a `StageView` that are no numbers of a table, by the same names."""
-
-    label: str
-    load: float
-    load_unit: str
-    start: float
-    end: float
-    is_open: bool = False
-    varies: bool = False
-    named: bool = False
-    complete: bool = True
-
-
 class Row(Part):
-    """A row of the frame's table, without the columns that are the same in the whole report."""
+    """A row of the frame's table, with the numbers of a field."""
 
     metric: str
     statistic: str
-    unit: str | None = None
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
     n: int = 0
     missing: Missing | None = None
 
 
-class Metadata(Part):
-    """Everything that the format has no field for. The rows have the intervals, and the load generator's own error.
-
-    `warnings` are the findings of the stage and, without a stage, of the run. `verdicts` say for each tier of
-    objectives whether the load meets it over all repeats, and whether that is confirmed.
-    """
-
-    stage: StageFacts
-    rows: tuple[Row, ...]
-    judgements: tuple[Judgement, ...] = ()
-    attained: dict[str, Estimate] = {}
-    verdicts: tuple[dict[str, Any], ...] = ()
-    warnings: tuple[Finding, ...] = ()
-
-
 class Observability(Part):
     components: list[ComponentObservability] | None = None
-    metadata: Any = None  # `Metadata` if enginebench wrote it
+    metadata: Any = None  # what the format has no field for, such as intervals
 
 
 class Results(Part):

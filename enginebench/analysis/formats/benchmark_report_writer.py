@@ -60,13 +60,12 @@ def report_of(frame: Frame, run: RunSummary, stage: StageView) -> br.BenchmarkRe
             ),
             br.Observability(
                 [br.ComponentObservability(run.label, resources)] if resources else None,
-                br.Metadata(
-                    stage=br.StageFacts(**{name: getattr(stage, name) for name in br.StageFacts.__struct_fields__}),
-                    rows=tuple(msgspec.convert(row, br.Row) for row in rows),
-                    judgements=stage.judgements,
-                    attained=dict(stage.attained),
-                    verdicts=tuple(_verdicts(frame, run.label, stage.label)),
-                    warnings=tuple(finding for finding in run.findings if finding.stage in {None, stage.key}),
+                _without_none(
+                    {
+                        "rows": list(rows),
+                        "verdicts": list(_verdicts(frame, run.label, stage.label)),
+                        "warnings": plain([finding for finding in run.findings if finding.stage in {None, stage.key}]),
+                    }
                 ),
             ),
         ),
