@@ -84,9 +84,7 @@ ROWS = (
 )
 
 
-def document_of(
-    tool: str, exit_code: int | None, true: Observation, reported: Observation | None, tested: Tested
-) -> Document:
+def document_of(tool: str, exit_code: int, true: Observation, reported: Observation | None, tested: Tested) -> Document:
     columns = (Column("", text=True), Column("true"), Column("reported"), Column("error"))
     return Document(
         title=f"{tool} next to a server of known timing",
@@ -107,7 +105,7 @@ def document_of(
     )
 
 
-def _answer(tool: str, exit_code: int | None, true: Observation, reported: Observation | None) -> RefereeAnswer:
+def _answer(tool: str, exit_code: int, true: Observation, reported: Observation | None) -> RefereeAnswer:
     observations = [true] if reported is None else [true, reported]
     few = [row for row in TTFT_ROWS if any(row.read(o).missing is Missing.FEW_REQUESTS for o in observations)]
     row = next((row for row in TTFT_ROWS if row not in few), TTFT_ROWS[-1])
