@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from enginebench.records.formatting import in_words
-from enginebench.records.slo import Objective, in_tier, parse_objectives
+from enginebench.records.slo import Objective, parse_objectives
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
@@ -98,7 +98,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             return None
         if not self.slo:
             raise UserMistake("--by growth needs an objective that ends the growth: --slo ttft_p95=1.")
-        return Growth(in_tier(self.slo), self.search_seconds)
+        return Growth(self.slo, self.search_seconds)
 
     def search_plan(self) -> SearchPlan | None:
         """Return the plan of a search for capacity; `None` without one. Raises `UserMistake` without an objective."""

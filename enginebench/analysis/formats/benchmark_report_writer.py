@@ -136,10 +136,8 @@ def _component(run: RunSummary) -> br.Component:
 
 
 def _verdicts(frame: Frame, label: str, stage: str) -> Iterator[dict[str, Any]]:
-    """Yield the verdict within each tier, or within the first one where loads are no axis."""
-    of_tiers = [capacities[label] for capacities in frame.tiers.values() if label in capacities]
-    slos = [verdict.slo for capacity in of_tiers for verdict in capacity.verdicts if stage in verdict.stages]
-    for slo in slos or filter(None, [frame.verdict(label, stage)]):
+    slo = frame.verdict(label, stage)
+    if slo is not None:
         yield {"objectives": [str(verdict.objective) for verdict in slo.objectives]} | plain(slo)
 
 

@@ -150,9 +150,9 @@ def _table(
 def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
     """TTFT and TPOT at the percentiles that the SLO names; a metric that it does not name at the percentile of the
     others, and without an SLO at the highest that enough requests support."""
-    named = [column for objective in frame.tier if (column := column_of(objective)) is not None]
+    named = [column for objective in frame.objectives if (column := column_of(objective)) is not None]
     metrics = {column.name: column for column in named}
-    due = frame.since_due or any(objective.metric == TTFT for objective in frame.tier)
+    due = frame.since_due or any(objective.metric == TTFT for objective in frame.objectives)
     first = BY_NAME[BY_NAME[TTFT].since_due or TTFT] if due else BY_NAME[TTFT]
     requests = min((view.requests for engine in frame.engines for view in engine.at(frame.stage or "")), default=0)
     supported = [p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1] or [SHOWN[-1]]

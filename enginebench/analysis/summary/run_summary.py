@@ -25,11 +25,11 @@ from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage_view import view_of
 from enginebench.records.files import NOT_UNDERSTOOD, place_inside, profile_files, read_document, write_inside
 from enginebench.records.run import UNCACHED, RunFacts
-from enginebench.records.slo import Objective, RunObjectives, in_tier
+from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
 from enginebench.records.view import Finding, Missing, StageView
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
 MIN_SECONDS = 0.04  # of a run: its steps are whole nanoseconds, whatever its records say
@@ -81,7 +81,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     except ValueError as error:
         raise NotARun(f"{run.folder} was made with what this version does not know: {error}") from None
     objectives = objectives or own.for_all
-    good = RunObjectives(objectives, own.by_class).first_tier
+    good = RunObjectives(objectives, own.by_class)
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
@@ -107,7 +107,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         findings=findings,
         uncached=any(event.what == UNCACHED for event in run.meta.events),
         profile=profile_files(run.folder),
-        disruptions=disruptions_of(run, in_tier(objectives)),
+        disruptions=disruptions_of(run, objectives),
     )
 
 

@@ -20,7 +20,7 @@ from enginebench.analysis.summary.quantities import StageData, counts_of, failur
 from enginebench.records.load import Rate
 from enginebench.records.metrics import BY_NAME, ICL, IN_FLIGHT, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.rules import is_failure
-from enginebench.records.slo import Objective, RunObjectives, in_tier, tiers_of
+from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import ClassView, Level, StageView, TurnView
@@ -29,13 +29,11 @@ MIN_REQUESTS = 6  # of a turn: the interval of a median needs them
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
-    """Without findings; `objectives` of all tiers are judged.
+    """Without findings.
 
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     run, window, scheduled = stage.run, stage.window, stage.scheduled
-    tiers = tiers_of(objectives)
-    attained = {tier: attainment(scheduled, RunObjectives(in_tier(objectives, tier))) for tier in tiers}
     return StageView(
         index=window.key.index,
         label=window.key.label,
@@ -55,7 +53,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         quantities=quantities_of(stage),
         gauges=_gauges(run, window),
         judgements=judge(scheduled, objectives),
-        attained={tier: share for tier, share in attained.items() if share is not None},
+        attained=attainment(scheduled, RunObjectives(objectives)),
         curves=curves(stage.ok),
         series=_series(stage),
         classes=classes_of(scheduled, RunObjectives.from_workload(run.meta.workload).by_class),

@@ -61,7 +61,7 @@ def families(live: LiveRun, started: float) -> Iterator[Family]:
         if objective.limit:
             limits[objective.name] = min(objective.limit, limits.get(objective.name, objective.limit))
     lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]
-    yield _family("objective_seconds", "gauge", "The limit of each objective; of several tiers, the tightest.", lines)
+    yield _family("objective_seconds", "gauge", "The limit of each objective, or the tightest of several.", lines)
     yield from _momentary(common, live)
     yield from _of_stages(common, live, started)
     counts = live.counts()
