@@ -59,7 +59,7 @@ def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:
     return Document(
         title="Tuning",
         tested=frame.tested,
-        objectives=frame.tier,
+        objectives=frame.objectives,
         answer=answer,
         candidates=variants_table(course, measure),
         figure=pareto(frame),
