@@ -137,8 +137,9 @@ def test_every_command_explains_itself_and_runs_are_compared_and_planned(tested:
     assert json.loads(results[-1][2])
 
 
-def test_doctor_says_where_it_is_installed(base: Installation) -> None:
-    checks = {check["name"]: check for check in json.loads(base.call("enginebench", "doctor", "--json"))}
+def test_doctor_starts_a_load_test_and_says_where_it_is_installed(base: Installation) -> None:
+    checks = {check["name"]: check for check in json.loads(base.call("enginebench", "doctor", "--load-test", "--json"))}
+    assert checks["Load test"]["ok"], checks["Load test"]
     assert checks["Scenarios"]["found"] == str(base.scenarios)
 
 

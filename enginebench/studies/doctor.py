@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ GPU_ENGINE = "vllm"  # what most people serve on a GPU
 
 
 def doctor(
+    load_test: Annotated[bool, typer.Option("--load-test", help="Also run a load test of ten seconds.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine: what is installed, what is missing, how to fix it, and what to run next.
@@ -37,11 +38,11 @@ def doctor(
     from engines.machine.cuda import by_outcome
 
     progress = stderr()
-    task = "Checking this machine …"
+    task = f"Checking this machine{', with a load test of ten seconds' if load_test else ''} …"
     if not progress.is_terminal:
         progress.print(task)
     with progress.status(task):
-        checks = examine()
+        checks = examine(load_test)
     broken = [check.name for check in checks if check.required and not check.ok]
     if as_json:
         json.dump([asdict(check) for check in checks], sys.stdout, indent=2, ensure_ascii=False)

@@ -10,12 +10,15 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from enginebench.settings.system import last_line
 from engines.machine.cuda import Check, gpu_checks
 from engines.machine.devices import NoAnswer, driver, usable_cores
 from engines.machine.extras import install_command
@@ -28,13 +31,14 @@ MEMORY_WANTED = 4_000_000_000  # bytes: two engines of the default model, one af
 FILES_WANTED = 4096  # open files: one connection per user in the load generator, and one in the server
 STAMP_ATTEMPTS = 5
 STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
+LOAD_TEST_LIMIT = 180.0  # seconds; it takes ten on a quiet machine, and forty where six other programs compute
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
 FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy"), ("pip",)  # `make bundle` leaves them out
 EXTRAS = ("transformers", "mistralrs")
 
 
-def examine() -> list[Check]:
-    """Return every check, in the order to read them."""
+def examine(load_test: bool = False) -> list[Check]:
+    """Return every check, in the order to read them; with a short load test only if asked for."""
     return [
         _python(),
         _scenarios(),
@@ -46,6 +50,7 @@ def examine() -> list[Check]:
         *_cuda(),
         _kernel_stamps(),
         _open_files(),
+        *([_load_test()] if load_test else []),
         _program("uv", "to install engines in environments of their own: pip install uv"),
         _program("prometheus", "to scrape a server; on Debian: apt-get install prometheus"),
         _program("chromium", "to look at reports from the tests; on Debian: apt-get install chromium"),
@@ -65,6 +70,24 @@ def _scenarios() -> Check:
     folders = package.submodule_search_locations if package is not None else None
     value = folders[0] if folders else "not installed"
     return Check("Scenarios", bool(folders), value, "Install enginebench again.", required=True)
+
+
+def _load_test() -> Check:
+    """Run a short load test: Locust sends requests to the served scripted engine."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="enginebench-") as folder:
+        command = [sys.executable, "-P", "-m", "enginebench", "run", "concurrent", "--engine", "fake", "--runs", folder]
+        command += ["--stages", "1", "--stage-seconds", "1", "--warm-up", "0", "--exporter", "none"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TEST_LIMIT, cwd=folder)
+            message = last_line(done.stderr).rstrip(".") or "it printed nothing"
+        except subprocess.TimeoutExpired:
+            message = f"it has not ended after {LOAD_TEST_LIMIT:.0f} s"
+        records = [path.read_text() for path in Path(folder).glob("*/requests-*.jsonl")]
+    answered = sum(text.count('"outcome":"ok"') for text in records)
+    value = f"{answered} requests answered in {time.monotonic() - began:.0f} s" if answered else f"none ran: {message}"
+    remedy = "Run it by hand: enginebench run concurrent --engine fake --stages 1 --stage-seconds 1"
+    return Check("Load test", answered > 0, value, remedy, required=True)
 
 
 def _cores() -> Check:

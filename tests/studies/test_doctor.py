@@ -35,7 +35,7 @@ def here() -> list[Check]:
 
 
 def test_doctor_says_what_is_there_and_what_to_do(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda: here)
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: here)
     shown = ask()
     for line in ("Python", "CPU cores", "Memory", "Disk for models", "Packages", "GPU", "Kernel receive stamps"):
         assert line in shown
@@ -46,7 +46,7 @@ def test_doctor_says_what_is_there_and_what_to_do(here: list[Check], monkeypatch
 def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(
     here: list[Check], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda: here)
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: here)
     checks = json.loads(ask("--json"))
     assert {check["name"] for check in checks} >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
     assert {f"GPU code of {name}" for name in ("transformers", "mistralrs", "candle", "burn")} <= {
@@ -71,7 +71,7 @@ def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(
 def test_doctor_fails_only_where_the_tool_cannot_work(
     checks: list[Check], code: int, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda: checks)
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: checks)
     shown = ask(code=code)
     assert checks[0].remedy in shown
     assert shown.splitlines()[-1] == last
@@ -81,7 +81,7 @@ def test_doctor_fails_only_where_the_tool_cannot_work(
 def test_what_is_not_installed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code for GPUs, where there is no GPU."""
     checks = [NO_GPU, *(check_build(engine, None, here=False, remedy="Install it.") for engine in ("a", "b"))]
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda: checks)
+    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: checks)
     shown = ask()
     (line,) = (line for line in shown.splitlines() if "not installed" in line)
     assert line.startswith("GPU code of 2 engines ")

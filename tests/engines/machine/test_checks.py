@@ -24,3 +24,11 @@ def test_one_byte_without_a_stamp_is_no_answer(
     assert check.ok is stamped
     assert check.found == ("on loopback" if stamped else "no stamp came")
     assert next(results, None) is None, "no more attempts than needed"
+
+
+def test_a_load_test_that_does_not_end_is_said_and_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "LOAD_TEST_LIMIT", 0.01)
+    check = checks._load_test()
+    assert not check.ok
+    assert check.required
+    assert check.found == "none ran: it has not ended after 0 s"
