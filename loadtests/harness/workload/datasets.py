@@ -15,6 +15,7 @@ from random import Random
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.graded_questions import GRADED, graded_questions
+from loadtests.harness.workload.hub_dataset import PREFIX, hub_rows
 from loadtests.harness.workload.trace_files import read_trace
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
@@ -23,10 +24,10 @@ REMEMBERED = 100_000  # rows that were taken: no process builds more requests ah
 
 
 def dataset(path: str) -> Trace:
-    """Return the rows of a file, or the graded questions. Raises `UserMistake`."""
+    """Return the rows of a file, of a dataset of Hugging Face, or the graded questions. Raises `UserMistake`."""
     if path == GRADED:
         return graded_questions()
-    trace = read_trace(path)
+    trace = read_trace(str(hub_rows(path)) if path.startswith(PREFIX) else path)
     follows = next((request.row for request in trace.requests if request.pause is not None), None)
     if follows is not None:
         raise UserMistake(
@@ -64,6 +65,6 @@ class DatasetRows:
 
 
 def dataset_path(text: str) -> str:
-    """Return the absolute path; an empty text and `graded` stay as they are."""
+    """Return the absolute path; an empty text and the names of datasets stay as they are."""
     text = text.strip()
-    return text if text in ("", GRADED) else str(Path(text).absolute())
+    return text if text in ("", GRADED) or text.startswith(PREFIX) else str(Path(text).absolute())
