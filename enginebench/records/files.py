@@ -195,14 +195,15 @@ def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
                 yield decode_document(line, kind, path)
 
 
-def blocks_of(path: Path) -> Iterator[bytes]:
-    """Yield whole lines, some megabytes at a time to bound memory; nothing if it is not a file.
+def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
+    """Yield whole lines from byte `start` on, some megabytes at a time to bound memory; nothing if it is not a file.
 
     A part after the last newline is still being written, or its writer was killed.
     """
     if path.exists() and not path.is_file():
         return
     with path.open("rb") as file:
+        file.seek(start)
         while block := file.read(BLOCK_BYTES):
             block += file.readline(MAX_BYTES)
             whole = block[: block.rfind(b"\n") + 1]

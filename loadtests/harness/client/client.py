@@ -28,6 +28,7 @@ from loadtests.harness.client.redaction import redacted
 from loadtests.harness.client.server_address import Address
 from loadtests.harness.client.stamped_connection import Connection, open_connection
 from loadtests.harness.client.tls import tls_context
+from loadtests.harness.client.trace_context import traceparent
 
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer within which a server's close is no idle timeout
 QUICK_CLOSES = 3  # in a row: fewer may have another reason, such as a restart of the server
@@ -60,14 +61,15 @@ class Client:
         request_timeout: float = 600.0,
         patience: float | None = None,
         epoch: int = 0,
+        traced_run: str = "",
     ) -> None:
         """`Address.parse` reads `url`. `headers` are sent with every request, and so are those of `signer`, unless
         `headers` has their name.
 
         Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
         after which the user disconnects if no content has arrived. Stamps of records count from `epoch`, a reading of
-        `time.monotonic_ns()`. Raises `UserMistake` if `url` is no http or https address or a header has a
-        line break.
+        `time.monotonic_ns()`. With `traced_run`, requests have a `traceparent` of that run. Raises `UserMistake` if
+        `url` is no http or https address or a header has a line break.
         """
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
@@ -80,6 +82,7 @@ class Client:
         self._request_timeout = request_timeout
         self._patience = inf if patience is None else patience
         self._epoch = epoch
+        self._traced_run = traced_run
         self._connection: Connection | None = None
         self.free_at = 0
         """When the last answer's message ended, possibly after its content: monotonic nanoseconds."""
@@ -187,6 +190,8 @@ class Client:
     def _message(self, call: Call) -> bytes:
         target = self._address.target_of_model(call.path)
         head = f"POST {target} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
+        if self._traced_run:
+            head += f"traceparent: {traceparent(self._traced_run, call.record.request_id)}\r\n"
         if self._signer is not None:
             signed = self._signer(self._address.authority, target, call.body)
             self._sent |= signed

@@ -14,6 +14,7 @@ import msgspec
 from enginebench.settings.schema import UserMistake, from_environment, settings_of
 from loadtests.harness.command.check import Planned
 from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.recording.otel import check_installed
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run_settings import RunSettings
 
@@ -41,6 +42,8 @@ class Job:
         for_scenario = declared_in(Scenario, texts)
         read(Scenario(), from_environment(Scenario) | for_scenario)
         settings = read(RunSettings(), from_environment(RunSettings) | declared_in(RunSettings, texts))
+        if settings.opentelemetry:
+            check_installed()
         check = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(for_scenario)]
         done = subprocess.run(check, capture_output=True, text=True)
         if done.returncode == 2:  # Locust reports other errors, which are in the file

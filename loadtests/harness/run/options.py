@@ -32,6 +32,7 @@ DEFAULT_STOP_TIMEOUT = 60.0  # seconds for the last requests of a completed run
 def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     """Add every setting to Locust's parser. Values stay text: Locust sends them to its workers and shows them."""
     parser.allow_abbrev = False  # the value of an abbreviated secret flag would be recorded
+    parser.set_defaults(otel=False)  # Locust reads its own --otel, which it no longer has
     parser.set_defaults(web_host=LOOPBACK)  # from Locust's page, any server can be loaded from this machine
     for action in parser._actions:
         if action.dest == "web_host":
@@ -42,7 +43,10 @@ def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     ]
     for setting, defaults in sorted(declared, key=lambda pair: pair[0].group != MOST_USED):  # first on the page, too
         if setting.group not in groups:
-            groups[setting.group] = parser.add_argument_group(f"{setting.group} (enginebench)")
+            groups[setting.group] = parser.add_argument_group(
+                f"{setting.group} (enginebench)",
+                conflict_handler="resolve",  # our --otel is in place of Locust's, which would work while requests wait
+            )
         default = getattr(defaults, setting.name)
         action = groups[setting.group].add_argument(setting.flag, **_argument(setting, default))
         action.include_in_web_ui = setting.on_page  # Locust's page reads this

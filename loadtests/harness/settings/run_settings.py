@@ -60,6 +60,14 @@ class RunSettings:
         write=write_address,
         on_page=False,
     )
+    opentelemetry: bool = run_setting(
+        False,
+        "Send each request as a span, and metrics, to the OpenTelemetry collector that OTEL_EXPORTER_OTLP_ENDPOINT "
+        "names, after the request and in another process; requests have a traceparent header. Needs "
+        "enginebench[otel].",
+        flag="--otel",
+        on_page=False,
+    )
     insecure: bool = api_setting(False, "Do not check the server's TLS certificate.", on_page=False)
     header: Headers = api_setting(
         (),

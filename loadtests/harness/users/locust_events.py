@@ -29,6 +29,7 @@ from enginebench.records.load import Rate, Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.exporter import MetricsServer, serve
 from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
+from loadtests.harness.recording.otel import SpanSender, check_installed
 from loadtests.harness.run import run_plan as plans
 from loadtests.harness.run.duration import duration_of
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
@@ -72,6 +73,7 @@ class LocustProcess:
         self.run: Run | None = None
         self._last: Run | None = None  # the current run, or the one before
         self._exporter: MetricsServer | None = None  # of `_last`
+        self._spans: SpanSender | None = None  # of `run`
         self._environment: Environment | None = None
         self._initialised = Event()
         self._command: str | None = None
@@ -131,6 +133,8 @@ class LocustProcess:
         try:
             values = vars(options) | {"command": self._command}
             scenario, settings = _in_thread(lambda: read_options(values, self.scenario or Scenario()))
+            if settings.opentelemetry:
+                check_installed()
             _in_thread(scenario.recorded)  # from now on it is cached
             if isinstance(runner, WorkerRunner):
                 plan = plans.received(options)
@@ -145,6 +149,8 @@ class LocustProcess:
                 environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
             self.run = self._last = Run(environment, scenario, settings, plan)
             self._export(self.run)
+            if self.run.planner is not None and settings.opentelemetry:
+                self._spans = SpanSender(self.run.folder, self.run.traced, plan.start_wall)
         except (ValueError, OSError) as error:
             raise refusal(environment, error) from error
         # Imported modules are never garbage, and a collection that scans them blocks the event loop for 50 to 90 ms.
@@ -232,6 +238,9 @@ class LocustProcess:
             return
         if isinstance(environment.runner, MasterRunner):
             worker_records.gather(environment.runner, run.folder)
+        if self._spans is not None:
+            self._spans.finish()
+            self._spans = None
         if last_failure() is None:  # otherwise the reason has been logged
             reason = why_all_failed(run.planner.live.document.outcomes, read_requests(run.folder))
             if reason is not None:

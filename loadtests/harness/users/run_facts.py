@@ -29,6 +29,11 @@ class RunFacts:
         self.metrics = CountedMetrics(RunObjectives.from_workload(plan.meta.workload))
 
     @property
+    def traced(self) -> str:
+        """Return the text from which the ids of this run's traces are made; empty without `--otel`."""
+        return f"{self.plan.meta.run_id}/{self.plan.start_wall}" if self.settings.opentelemetry else ""
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """Return the files that only this process writes, in a run of several processes."""
         return tuple(sorted(self.folder.glob(f"*-{self.worker}.jsonl")))

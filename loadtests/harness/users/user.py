@@ -105,6 +105,7 @@ class ModelUser(User):
             request_timeout=run.scenario.request_timeout,
             patience=run.scenario.patience,
             epoch=run.start,
+            traced_run=run.traced,
         )
 
     def _prepare(self) -> None:

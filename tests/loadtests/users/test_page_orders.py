@@ -36,7 +36,7 @@ ROUTES = [
 ]
 HIDDEN = [
     *("runs", "run_id", "exporter", "header", "command", "insecure", "dataset", "prompt_text", "trace", "tokenizer"),
-    *("locustfile", "logfile", "html_file", "csv_prefix", "config", "stop_timeout"),
+    *("opentelemetry", "locustfile", "logfile", "html_file", "csv_prefix", "config", "stop_timeout"),
     *("enginebench_plan", "enginebench_typed", "web_host", "expect_workers", "autostart", "tags", "user_classes"),
     *("shape_class", "num_users", "no_such_option"),
 ]
