@@ -73,7 +73,8 @@ class Course:
                 return
             if self._confirm(self.winner):
                 return
-            self.left = [s.variant for s in self.fit.standings if s.variant not in self.failed][:NEXT_BEST]
+            self.fit = self._fit()
+            self.left = [standing.variant for standing in self.fit.standings][:NEXT_BEST]
 
     def _confirm(self, winner: str) -> bool:
         """Return whether the winner came to the end of its confirmation without a failure."""
@@ -95,8 +96,11 @@ class Course:
     def _add(self, scores: Round) -> None:
         self.race.append(scores)
         self.left = [name for name in self.left if name not in self.failed]
-        self.fit = fit(self.race, [name for name in self.variants if name not in self.failed])
+        self.fit = self._fit()
         self.ended(self)
+
+    def _fit(self) -> Fit:
+        return fit(self.race, [name for name in self.variants if name not in self.failed])
 
     def _round(self, names: Sequence[str]) -> Round:
         """Run variants in random order, and return the log scores of those that did not fail."""
