@@ -119,7 +119,7 @@ def test_the_highest_load_within_the_slo(tmp_path: Path) -> None:
     contenders = ["--engine", "many=fake", "--engine", "few=fake", "-o", "tpot=0.01"]
     slowing = ["-o", "many.tpot_per_running=0.002", "-o", "few.tpot_per_running=0.014"]
     folder = tmp_path / "race"
-    done = tune([*contenders, *slowing, "--for", "capacity", "--search-seconds", "8"], folder, ASKED)
+    done = tune([*contenders, *slowing, "--for", "capacity", "--search-seconds", "10"], folder, ASKED)
     assert done.returncode == 0, done.stderr
     assert "No variant beats many, which led 2 variants in the race." in done.stdout
     assert "capacity" in (folder / "report.html").read_text()

@@ -7,7 +7,7 @@ import pytest
 
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune.proposals import BATCH, BATCHES, Values, propose
-from enginebench.studies.tune.variants import Axis, entrants, variants_of
+from enginebench.studies.tune.variants import Axis, entrants
 from loadtests.harness.command.contenders import contenders
 
 COMMAND = "serve --seqs {seqs} --dtype {dtype}"
