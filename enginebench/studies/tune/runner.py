@@ -101,7 +101,8 @@ class TuneRunner:
         return self.records[number, name].score
 
     def _run(self, number: int, variant: Variant) -> RunRecord:
-        began, score, run, reason = time.monotonic(), None, "", ""
+        began, run, reason = time.monotonic(), "", ""
+        score: float | None = None
         try:
             repeat = Repeat(number, f"{self.question.name}-{number}")
             measured = measure(self._job, variant.contender, repeat, self._terminal, limits=self._limits)
