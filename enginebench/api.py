@@ -83,6 +83,6 @@ def document(runs: Runs, peak: str | None, price: float | None) -> Report:
 def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings:
     return PlanSettings(
         peak=None if peak is None else parse_peak(peak),
-        slo=runs.frame.tier,
+        slo=runs.frame.objectives,
         price=() if price is None else (("", price),),
     )

@@ -62,11 +62,12 @@ def http_request(path: str, body: bytes | None = None, keep_alive: bool = False)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """CPU seconds so far, user and system."""
+    """CPU seconds so far, user and system, and the memory in use."""
 
     at: int  # monotonic nanoseconds
     tree: float  # the program and its descendants, those that have ended included
     machine: float  # everything that runs on it
+    memory: int = 0  # bytes: resident memory of the program and its descendants, shared pages counted in each
 
 
 def run_watched(
@@ -74,7 +75,8 @@ def run_watched(
 ) -> tuple[int, list[Sample]]:
     """Run `command` in `folder`, its output going to `log`; its exit code, and a sample four times a second.
 
-    Raises `TimeoutError` after `timeout` seconds, the program and what it started being killed.
+    Raises `TimeoutError` after `timeout` seconds. Then, and when it is interrupted, the program and what it started are
+    killed.
     """
     used: dict[int, float] = {}
     samples = []
@@ -89,25 +91,33 @@ def run_watched(
             start_new_session=True,  # a program that reads the terminal would stop itself and this process
         )
         give_up = time.monotonic() + timeout
-        while process.poll() is None:
-            _look(process, used)
-            samples.append(Sample(time.monotonic_ns(), sum(used.values()), machine_cpu()))
-            if time.monotonic() > give_up:
+        try:
+            while process.poll() is None:
+                memory = _look(process, used)
+                samples.append(Sample(time.monotonic_ns(), sum(used.values()), machine_cpu(), memory))
+                if time.monotonic() > give_up:
+                    raise TimeoutError(f"it had not ended after {timeout:.0f} s")
+                time.sleep(INTERVAL)
+        finally:
+            if process.poll() is None:
                 for member in [*process.children(recursive=True), process]:
                     member.kill()
-                raise TimeoutError(f"it had not ended after {timeout:.0f} s")
-            time.sleep(INTERVAL)
+                process.wait()
     return process.returncode, samples
 
 
-def _look(process: psutil.Popen, used: dict[int, float]) -> None:
+def _look(process: psutil.Popen, used: dict[int, float]) -> int:
+    """Note the CPU seconds of the process and its descendants in `used`, and return their memory."""
+    memory = 0
     try:
         tree = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return
+        return memory
     for member in tree:
         with suppress(psutil.NoSuchProcess):
             used[member.pid] = cpu_of(member)
+            memory += member.memory_info().rss
+    return memory
 
 
 def cpu_of(process: psutil.Process) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from enginebench.records.command import typed_command
+from enginebench.records.files import write_atomically
 from loadtests.harness.run.host import host_facts, versions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +36,7 @@ def write(path: Path | None, *packages: str, **measured: Any) -> None:
         **measured,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    write_atomically(path, json.dumps(document, indent=1) + "\n")
 
 
 def write_simulation(name: str, command: str, **results: Any) -> None:

@@ -191,11 +191,10 @@ class TuneAnswer:
 @dataclass(frozen=True, slots=True)
 class RefereeAnswer:
     """A load generator's TTFT next to the true one, at the percentile `title`, in seconds. `counted` are the requests
-    that it reports as answered, of `answered`; `None` if its results have none or cannot be read. Without an exit code
-    it was ended by the timeout."""
+    that it reports as answered, of `answered`; `None` if its results have none or cannot be read."""
 
     tool: str
-    exit_code: int | None
+    exit_code: int
     title: str
     true: float
     reported: float | None

@@ -8,7 +8,7 @@ all repeats of an engine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,7 @@ from enginebench.records.metrics import (
     Column,
     columns,
 )
-from enginebench.records.slo import Objective, in_tier, tiers_of
+from enginebench.records.slo import Objective
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Distribution, Estimate, Finding, StageView
 
@@ -58,7 +58,7 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Frame:
     """`engines` are the candidates, the best first. `stage` is the load of the comparison: the highest at which all
-    were measured and at least one meets the SLO. `capacities` are within the first tier of objectives, by engine."""
+    were measured and at least one meets the SLO. `capacities` are within all objectives, by engine."""
 
     engines: tuple[EngineRuns, ...]
     objectives: tuple[Objective, ...]
@@ -69,7 +69,6 @@ class Frame:
     differences: tuple[Difference, ...]
     study: str = ""
     part: str = ""
-    tiers: Mapping[str, Mapping[str, Capacity]] = field(default_factory=dict)  # capacities by tier, then by engine
 
     @property
     def runs(self) -> tuple[RunSummary, ...]:
@@ -112,29 +111,23 @@ class Frame:
                 by_engine[engine.label] = graded_by_load(runs)
         return by_engine
 
-    @property
-    def tier(self) -> tuple[Objective, ...]:
-        """Return the objectives of the first tier."""
-        return in_tier(self.objectives)
-
     def engine(self, name: str) -> EngineRuns:
         return next(engine for engine in self.engines if engine.label == name)
 
     def verdict(self, name: str, stage: str | None) -> SloVerdict | None:
         """Return the verdict at a stage; `None` if there is no SLO, or the engine was not measured there."""
-        if stage is None or not self.tier:
+        if stage is None or not self.objectives:
             return None
         capacity = self.capacities.get(name)
         if capacity is not None:
             return next((verdict.slo for verdict in capacity.verdicts if stage in verdict.stages), None)
-        stages = self.engine(name).at(stage)
-        return judge(stages, self.tier) if stages and all(s.judgement(o) for s in stages for o in self.tier) else None
+        stages, objectives = self.engine(name).at(stage), self.objectives
+        return judge(stages, objectives) if stages and all(s.judgement(o) for s in stages for o in objectives) else None
 
     @property
     def verdicts(self) -> Iterator[SloVerdict]:
-        """Yield the verdict on every engine at every load, within every tier."""
-        for tier in self.tiers.values():
-            yield from (verdict.slo for capacity in tier.values() for verdict in capacity.verdicts)
+        """Yield the verdict on every engine at every load."""
+        yield from (verdict.slo for capacity in self.capacities.values() for verdict in capacity.verdicts)
         without_capacity = [name for name in self.names if name not in self.capacities]
         pairs = ((name, stage.label) for name in without_capacity for stage in self.stages)
         yield from filter(None, (self.verdict(*pair) for pair in pairs))
@@ -189,10 +182,9 @@ class Frame:
                 counted = Estimate(getattr(load, statistic), n=load.pairs)
                 yield place | {"stage": load.stage} | cells(CORRECT, f"{statistic}: count", "", counted)
             yield place | {"stage": load.stage} | cells(CORRECT, "lost: p", "", Estimate(load.p, n=load.pairs))
-        for tier, capacities in self.tiers.items():
-            capacity = capacities.get(engine.label)
-            if capacity is not None:
-                yield from (place | row for row in _capacity_rows(capacity, f"{tier}: " if tier else ""))
+        capacity = self.capacities.get(engine.label)
+        if capacity is not None:
+            yield from (place | row for row in _capacity_rows(capacity))
 
     def _place(self, engine: str, model: str | None) -> Row:
         return {"study": self.study or None, "part": self.part or None, "model": model, "engine": engine}
@@ -218,8 +210,7 @@ def frame_of(
     """
     engines = engine_runs_of(summaries)
     objectives = engines[0].runs[0].objectives
-    tiers = {tier: {c.engine: c for c in capacities_of(engines, tier)} for tier in tiers_of(objectives)}
-    capacities = next(iter(tiers.values()), {})
+    capacities = {capacity.engine: capacity for capacity in capacities_of(engines)}
     common = stage or comparison.common_stage(engines, capacities)
     ranked = comparison.ranking(engines, common, capacities)
     base = comparison.baseline_of(ranked, baseline)
@@ -234,26 +225,25 @@ def frame_of(
         differences=differences(ranked),
         study=study,
         part=part,
-        tiers=tiers,
     )
 
 
-def _capacity_rows(capacity: Capacity, tier: str) -> Iterator[Row]:
+def _capacity_rows(capacity: Capacity) -> Iterator[Row]:
     unit = {"load_unit": capacity.unit}
     for name, load in (("capacity", capacity.load), ("capacity beyond", capacity.beyond)):
-        yield unit | cells(f"{tier}{name}", "value", capacity.unit, Estimate(load))
-    yield unit | cells(f"{tier}capacity", "confirmed", "", Estimate(float(capacity.confirmed)))
+        yield unit | cells(name, "value", capacity.unit, Estimate(load))
+    yield unit | cells("capacity", "confirmed", "", Estimate(float(capacity.confirmed)))
     for verdict in capacity.verdicts:
         at = unit | {"stage": verdict.stage, "load": verdict.load}
         slo = verdict.slo
         met = None if slo.status is Status.NOT_MEASURED else float(slo.status is Status.MET)
-        yield at | cells(f"{tier}slo", "met", "", Estimate(met, n=slo.n, missing=slo.missing))
-        yield at | cells(f"{tier}slo", "share", "share", Estimate(slo.share, n=slo.n))
-        yield at | cells(f"{tier}slo", "confirmed", "", Estimate(float(slo.confirmed)))
-        yield at | cells(f"{tier}slo", "agreeing runs", "", Estimate(float(slo.agreeing), n=slo.runs))
+        yield at | cells("slo", "met", "", Estimate(met, n=slo.n, missing=slo.missing))
+        yield at | cells("slo", "share", "share", Estimate(slo.share, n=slo.n))
+        yield at | cells("slo", "confirmed", "", Estimate(float(slo.confirmed)))
+        yield at | cells("slo", "agreeing runs", "", Estimate(float(slo.agreeing), n=slo.runs))
         for objective in slo.objectives:
             share = objective.judgement.share
-            yield at | cells(f"{tier}slo {objective.objective}", "share", "share", share)
+            yield at | cells(f"slo {objective.objective}", "share", "share", share)
 
 
 def cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:

@@ -29,7 +29,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return None
     if any(run.statistics_only for run in frame.runs):
         return None
-    if not frame.tier:
+    if not frame.objectives:
         return _name_slo(frame)
     if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < MIN_REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
@@ -85,7 +85,7 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
 
 def next_step_after_disruption(frame: Frame) -> NextStep:
     """A burst or an outage leaves open how much load a server sustains."""
-    if not frame.tier:
+    if not frame.objectives:
         return _name_slo(frame)
     return NextStep("sustained", search_command(frame, frame.names[0], frame.stages[0].load_unit == Users.unit))
 
@@ -114,7 +114,7 @@ def run_command(
         tokens = int(str(asked[OUTPUT_TOKENS]))
         asked[OUTPUT_TOKENS] = f"uniform:{tokens // 2}-{tokens + tokens // 2}"
     lengths = [f"--{length.replace('_', '-')}={value}" for length, value in asked.items() if value]
-    slo = ["--slo", _slo(frame)] if frame.tier else []
+    slo = ["--slo", _slo(frame)] if frame.objectives else []
     return ("enginebench", "run", scenario, *(_target(run) if target is None else target), *options, *slo, *lengths)
 
 
@@ -155,7 +155,7 @@ def _name_slo(frame: Frame) -> NextStep:
 
 
 def _slo(frame: Frame) -> str:
-    return ",".join(objective.typed for objective in frame.tier)
+    return ",".join(objective.typed for objective in frame.objectives)
 
 
 def _folders(frame: Frame) -> Iterator[Path]:

@@ -75,7 +75,7 @@ def report_document(
     return Document(
         title="",
         tested=frame.tested,
-        objectives=frame.tier,
+        objectives=frame.objectives,
         answer=answer,
         candidates=table,
         figure=figure,

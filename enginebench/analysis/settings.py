@@ -56,11 +56,10 @@ def parse_slo(text: str) -> tuple[Objective, ...]:
 
 
 def slo_setting(group: str = "") -> tuple[Objective, ...]:
-    """`--slo METRIC_pN=TIME`, as often as there are objectives; those of a tier have its name before them."""
+    """`--slo METRIC_pN=TIME`, as often as there are objectives."""
     declared: tuple[Objective, ...] = setting(
         (),
-        f"Objective, such as ttft_p99=500ms; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}. A "
-        "tier goes before its objectives: fast:ttft_p95=300ms,tpot_p95=30ms.",
+        f"Objective, such as ttft_p99=500ms; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}.",
         metavar="SLO",
         read=parse_slo,
         write=write_objectives,

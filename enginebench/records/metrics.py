@@ -369,7 +369,7 @@ STARTS: tuple[Quantity, ...] = (
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in (*QUANTITIES, *STARTS)}
 
 # Names that code asks for. A metric that is only shown needs none.
-TTFT, TTFT_SINCE_DUE, TPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "e2e", "e2e_user"
+TTFT, TTFT_SINCE_DUE, TPOT, NTPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "ntpot", "e2e", "e2e_user"
 THROUGHPUT, USER_THROUGHPUT, GOODPUT, ATTAINMENT = "throughput", "user_throughput", "goodput", "attainment"
 OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
     "offered_rate",
@@ -380,9 +380,9 @@ OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
 CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
 PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
 ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
-CORRECT = "correct"
 CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
-ROUND_TRIP = "round_trip"
+ROUND_TRIP, CORRECT, REQUESTS, GOOD_REQUESTS = "round_trip", "correct", "requests", "good_requests"
+STAGE_INDEX, USERS, RECENT_OFFERED_RATE = "stage_index", "users", "recent_offered_rate"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
 """Quantities that add up to the mean TTFT since the request was due."""
 
@@ -445,11 +445,6 @@ class Column:
         if isinstance(self.measure, Quantity):
             return f"{self.measure.title} {self.measure.unit}" if "/" in self.measure.unit else self.measure.title
         return f"{self.measure.title} {self.statistic}"
-
-    @property
-    def clock(self) -> str:
-        """`user` for a metric measured from the instant the request was due in the place of another; else empty."""
-        return self.measure.title.partition(" (")[2].rstrip(")")
 
     @property
     def unit(self) -> Unit:

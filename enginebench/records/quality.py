@@ -53,25 +53,21 @@ class Quality(msgspec.Struct, frozen=True):
 
 class QualityAgainst(msgspec.Struct, frozen=True):
     """An engine against the baseline. `perplexity_over` is the ratio minus 1, `difference` the largest absolute
-    difference of a log-probability, over the text's tokens and the likeliest ones. Unknown values are `None`, and `why`
-    says why."""
+    difference of a log-probability, over the text's tokens and the likeliest ones. Unknown values are `None`."""
 
     engine: str
     dtype: str | None
     perplexity: float | None
     perplexity_over: float | None = None
     difference: float | None = None
-    why: str | None = None
 
 
 def against(engine: str, own: Quality | None, baseline: Quality | None) -> QualityAgainst:
     if own is None or own.perplexity is None:
-        return QualityAgainst(engine, own.dtype if own else None, None, why=(own.why if own else None) or "not asked")
+        return QualityAgainst(engine, own.dtype if own else None, None)
     alone = QualityAgainst(engine, own.dtype, own.perplexity)
-    if baseline is None or baseline.perplexity is None:
-        return msgspec.structs.replace(alone, why="the baseline has none")
-    if own.tokens != baseline.tokens:
-        return msgspec.structs.replace(alone, why="other tokens than the baseline's: another tokenizer")
+    if baseline is None or baseline.perplexity is None or own.tokens != baseline.tokens:  # of another tokenizer
+        return alone
     over = own.perplexity / baseline.perplexity - 1
     return msgspec.structs.replace(alone, perplexity_over=over, difference=largest_difference(own, baseline))
 

@@ -12,8 +12,6 @@ ProbeRole = Literal["locate", "below", "above"]
 ProbeVerdict = Literal["met", "missed", "undecided"]
 SearchState = Literal["running", "found", "undecided", "missed at the lowest load", "met at the highest load"]
 
-ERROR_RATE = "The error rate is calibrated by simulation, not proven: see docs/capacity-search.md."
-
 
 @dataclass(frozen=True, slots=True)
 class ProbeShare:
@@ -56,7 +54,6 @@ class SearchRecord:
     more_seconds: float | None = None
     requests: Count = 0
     probes: tuple[ProbeRecord, ...] = ()
-    error_rate: str = ERROR_RATE
 
     @property
     def bracket(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -20,9 +20,7 @@ from enginebench.records.rules import within
 from enginebench.settings.units import parse_seconds
 
 FAILURES = "failures"
-GRAMMAR = (
-    f"[TIER:]METRIC_pN=TIME, such as ttft_p99=500ms, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
-)
+GRAMMAR = f"METRIC_pN=TIME, such as ttft_p99=500ms, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
 OTHER_NAMES = {"itl": "tpot", "icl": "tpot", "latency": "e2e", "first_token": "ttft"}
 MAX_SECONDS = 60.0  # seconds that a limit without a unit may have: more is probably milliseconds
 
@@ -37,7 +35,6 @@ class Objective:
     metric: str
     q: float
     limit: float = 0.0
-    tier: str = ""  # objectives of one tier belong together
 
     @property
     def statistic(self) -> str:
@@ -54,7 +51,7 @@ class Objective:
             limit = f"{1 - self.q:g}"
         else:
             limit = f"{self.limit:g}{'s' if self.limit > MAX_SECONDS else ''}"
-        return f"{self.tier}:{self.name}={limit}" if self.tier else f"{self.name}={limit}"
+        return f"{self.name}={limit}"
 
     @property
     def typed(self) -> str:
@@ -62,7 +59,7 @@ class Objective:
         if self.metric == FAILURES:
             return str(self)
         unit, size = ("ms", 0.001) if self.limit < 1 else ("s", 1.0)
-        return f"{f'{self.tier}:' if self.tier else ''}{self.name}={self.limit / size:.6g}{unit}"
+        return f"{self.name}={self.limit / size:.6g}{unit}"
 
     @property
     def judged(self) -> Metric | None:
@@ -128,11 +125,6 @@ class RunObjectives:
     def __bool__(self) -> bool:
         return bool(self.for_all) or any(self.by_class.values())
 
-    @property
-    def first_tier(self) -> RunObjectives:
-        """Return the objectives that goodput counts by."""
-        return replace(self, for_all=in_tier(self.for_all))
-
     def met_by(self, request: Any) -> bool | None:
         """Return whether a request that has ended met every objective, those of its class too; `None` if that is not
         known, and without objectives."""
@@ -144,41 +136,13 @@ class RunObjectives:
 
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
-    """Parse texts of one objective, or of several with commas between, which may belong to a tier: `fast:ttft_p95=0.3`.
-
-    Raises `ValueError` with a sentence.
-    """
-    objectives: list[Objective] = []
-    for text in texts:
-        tier = ""
-        for part in filter(str.strip, text.split(",")):
-            named, colon, rest = part.strip().partition(":")
-            tier, part = (named, rest) if colon else (tier, part)
-            objectives.append(replace(_parse(part), tier=tier))
-    return tuple(objectives)
+    """Parse texts of one objective, or of several with commas between. Raises `ValueError` with a sentence."""
+    return tuple(_parse(part) for text in texts for part in text.split(",") if part.strip())
 
 
 def write_objectives(objectives: Iterable[Objective]) -> str:
-    """Write objectives so that `parse_objectives` reads them back: a colon alone ends a tier."""
-    texts: list[str] = []
-    tier = ""
-    for objective in objectives:
-        texts.append(f":{objective}" if tier and not objective.tier else str(objective))
-        tier = objective.tier
-    return ",".join(texts)
-
-
-def in_tier(objectives: Iterable[Objective], tier: str | None = None) -> tuple[Objective, ...]:
-    """Return the objectives of a tier, by default of the first one."""
-    objectives = tuple(objectives)
-    if tier is None and objectives:
-        tier = objectives[0].tier
-    return tuple(objective for objective in objectives if objective.tier == tier)
-
-
-def tiers_of(objectives: Iterable[Objective]) -> tuple[str, ...]:
-    """Return the tiers in the order of their objectives."""
-    return tuple(dict.fromkeys(objective.tier for objective in objectives))
+    """Write objectives so that `parse_objectives` reads them back."""
+    return ",".join(map(str, objectives))
 
 
 def _parse(text: str) -> Objective:

@@ -203,7 +203,6 @@ class ClassView:
     requests: int
     failed: int
     metrics: Mapping[str, Distribution]
-    goodput: Estimate | None
     judgements: tuple[Judgement, ...]
 
 
@@ -244,7 +243,7 @@ class StageView:
     quantities: Mapping[str, Estimate]
     gauges: Mapping[str, Level] = field(default_factory=dict)
     judgements: tuple[Judgement, ...] = ()
-    attained: Mapping[str, Estimate] = field(default_factory=dict)  # share within all objectives of a tier, by tier
+    attained: Estimate | None = None  # share within all objectives
     findings: tuple[Finding, ...] = ()
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # distributions, at the percentiles of CURVE
     series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # means over equal parts of the window

@@ -24,7 +24,7 @@ from pathlib import Path
 from enginebench.records.files import write_atomically
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.report import write_report
-from enginebench.studies.study.folder import BENCH, CELLS, RUNS, SITTINGS, STUDY, load_study
+from enginebench.studies.study.folder import BENCH, CELLS, DISTURBED, RUNS, SITTINGS, STUDY, load_study
 
 MAX_BYTES = 20_000_000
 RECORDS, HASHES = "records.tar.xz", "records.sha256"
@@ -64,7 +64,7 @@ def _records(folder: Path) -> Iterator[Path]:
     for name in KEPT:
         if (folder / name).exists():
             yield folder / name
-    for room in (RUNS, BENCH):
+    for room in (RUNS, DISTURBED, BENCH):
         paths = (path for path in (folder / room).rglob("*") if path.is_file() and not path.is_symlink())
         yield from sorted(path for path in paths if path.name not in LEFT_OUT)
 

@@ -90,6 +90,10 @@ def read_source(study: StudyFolder, show: Callable[[str], None] = lambda _: None
         slo=parse_objectives(grid.slo),
         price=() if grid.price is None else (("", grid.price.per_hour),),
     )
+    missing += [
+        NotMeasured(f"{name} (disturbed, measured again)", record.reason or "")
+        for name, record in study.disturbed.items()
+    ]
     return StudySource(study, plan, tuple(parts), tuple(benches), (*missing, *_missing(study.cells)))
 
 

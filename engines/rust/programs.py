@@ -32,6 +32,7 @@ from engines.models.progress import Progress, silent
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
 RELEASE = "release"
+TOOLCHAIN = "toolchain.txt"  # beside a program: what compiled it
 NO_CARGO = "cargo was not found; install Rust from rustup.rs, then run `make engines`."
 
 
@@ -116,6 +117,8 @@ def _cargo_build(programs: list[Program], features: list[str], into: Path) -> No
         raise EngineUnavailable(f"cargo could not build {names}; the lines above say why.")
     for program in programs:
         shutil.copy2(_target() / profile() / program.binary, into / program.binary)
+    compiler = subprocess.run(["rustc", "--version"], env=cargo_environment(), capture_output=True, text=True)
+    (into / TOOLCHAIN).write_text(f"{compiler.stdout.strip().removeprefix('rustc ')}, {_flags()}, {profile()}")
 
 
 def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
@@ -125,8 +128,7 @@ def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedP
     """
     if (environment := cargo_environment()) is None:
         raise EngineUnavailable(NO_CARGO)
-    flags = " ".join(filter(None, [os.environ.get("RUSTFLAGS"), FLAGS]))
-    environment = environment | {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(_target())}
+    environment = environment | {"RUSTFLAGS": _flags(), "CARGO_TARGET_DIR": str(_target())}
     return subprocess.run(
         ["cargo", *arguments],
         cwd=WORKSPACE,
@@ -136,6 +138,17 @@ def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedP
         text=True,
         check=False,
     )
+
+
+def _flags() -> str:
+    return " ".join(filter(None, [os.environ.get("RUSTFLAGS"), FLAGS]))
+
+
+def toolchain(name: str) -> str | None:
+    """Return the version, flags and profile of the compiler of a program that was built on this machine."""
+    path = find(name)
+    file = None if path is None else path.with_name(TOOLCHAIN)
+    return file.read_text() if file is not None and file.is_file() else None
 
 
 def _target() -> Path:

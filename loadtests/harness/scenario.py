@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from enginebench.records.formatting import in_words
-from enginebench.records.slo import Objective, in_tier, parse_objectives
+from enginebench.records.slo import Objective, parse_objectives
 from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.schedule.growth import Growth
@@ -84,11 +84,11 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         only another API accepts."""
         recorded = self.played() or (dataset(self.dataset) if self.dataset else None)
         for request in recorded.requests if recorded is not None else ():
-            if request.fields and request.endpoint != self.endpoint:
+            if request.fields and self.endpoint != "chat":
                 names = in_words([f"`{name}`" for name in request.fields])
                 raise UserMistake(
                     f"{request.row} of {self.trace or self.dataset} has {names} in a form that only --endpoint "
-                    f"{request.endpoint} accepts, such as images, tools or its own sampling."
+                    "chat accepts, such as images or tools."
                 )
         return recorded
 
@@ -98,7 +98,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             return None
         if not self.slo:
             raise UserMistake("--by growth needs an objective that ends the growth: --slo ttft_p95=1.")
-        return Growth(in_tier(self.slo), self.search_seconds)
+        return Growth(self.slo, self.search_seconds)
 
     def search_plan(self) -> SearchPlan | None:
         """Return the plan of a search for capacity; `None` without one. Raises `UserMistake` without an objective."""

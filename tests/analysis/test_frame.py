@@ -88,7 +88,7 @@ def test_the_best_is_compared_with_the_next_best(frame: Frame) -> None:
     assert compared.ratio.value == pytest.approx(
         (tokens[0][0] * tokens[0][1] * tokens[0][2] / (tokens[1][0] * tokens[1][1] * tokens[1][2])) ** (1 / 3)  # type: ignore[operator]
     )
-    assert (compared.significant, compared.better, compared.paired) == (True, True, True)
+    assert (compared.significant, compared.better) == (True, True)
     answer = answer_of(frame)
     assert isinstance(answer, BestAnswer)
     assert (answer.best.name, answer.next.name, answer.repeats) == ("fast", "slow", 3)

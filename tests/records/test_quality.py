@@ -19,19 +19,17 @@ def test_the_difference_is_the_largest_of_the_text_and_of_the_likeliest() -> Non
     found = against("mine", other, BASE)
     assert found.difference == pytest.approx(3e-4)
     assert found.perplexity_over == pytest.approx(-5e-7, rel=1e-3)
-    assert (found.engine, found.dtype, found.why) == ("mine", "bfloat16", None)
+    assert (found.engine, found.dtype) == ("mine", "bfloat16")
 
 
 @pytest.mark.parametrize(
-    ("own", "base", "why"),
+    ("own", "base"),
     [
-        pytest.param(None, BASE, "not asked", id="a run that did not ask"),
-        pytest.param(Quality(why="no log-probabilities"), BASE, "no log-probabilities", id="an engine that cannot"),
-        pytest.param(BASE, Quality(why="no"), "the baseline has none", id="no baseline"),
-        pytest.param(Quality(("a",), (-1.0,), ({},)), BASE, "other tokens than", id="another tokenizer"),
+        pytest.param(None, BASE, id="a run that did not ask"),
+        pytest.param(Quality(why="no log-probabilities"), BASE, id="an engine that cannot"),
+        pytest.param(BASE, Quality(why="no"), id="no baseline"),
+        pytest.param(Quality(("a",), (-1.0,), ({},)), BASE, id="another tokenizer"),
     ],
 )
-def test_what_is_not_known_has_a_reason(own: Quality | None, base: Quality, why: str) -> None:
-    found = against("mine", own, base)
-    assert found.difference is None
-    assert why in str(found.why)
+def test_what_is_not_known_is_missing(own: Quality | None, base: Quality) -> None:
+    assert against("mine", own, base).difference is None

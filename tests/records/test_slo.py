@@ -11,9 +11,7 @@ from enginebench.records.slo import (
     FAILURES,
     Objective,
     RunObjectives,
-    in_tier,
     parse_objectives,
-    tiers_of,
     write_objectives,
 )
 from tests.support.records import MS, record
@@ -22,30 +20,16 @@ NOT_ANSWERED: dict[str, Any] = {"t_first": None, "t_first_out": None, "t_last": 
 
 
 def test_objectives_are_read_as_they_are_written() -> None:
-    text = "ttft_p99=0.5,failures=0.01,relaxed:ttft_p95=2,relaxed:tpot_p99.9=0.1"
+    text = "ttft_p99=0.5,failures=0.01,ttft_p95=2,tpot_p99.9=0.1"
     objectives = parse_objectives([text])
     assert objectives == (
         Objective("ttft", 0.99, 0.5),
         Objective(FAILURES, 0.99),
-        Objective("ttft", 0.95, 2.0, "relaxed"),
-        Objective("tpot", 0.999, 0.1, "relaxed"),
+        Objective("ttft", 0.95, 2.0),
+        Objective("tpot", 0.999, 0.1),
     )
     assert parse_objectives([write_objectives(objectives)]) == objectives
     assert [objective.text for objective in objectives][:2] == ["TTFT p99 ≤ 500 ms", "failures ≤ 1 %"]
-
-
-def test_a_tier_holds_for_the_rest_of_its_text() -> None:
-    objectives = parse_objectives(["fast:ttft_p95=0.3,tpot_p95=0.03", "slow:ttft_p95=2"])
-    assert tiers_of(objectives) == ("fast", "slow")
-    assert [objective.name for objective in in_tier(objectives)] == ["ttft_p95", "tpot_p95"]
-    assert in_tier(objectives, "slow") == (Objective("ttft", 0.95, 2.0, "slow"),)
-    assert in_tier(()) == ()
-
-
-def test_what_has_no_tier_keeps_none_behind_one_that_has() -> None:
-    objectives = parse_objectives(["fast:ttft_p95=0.3", "ttft_p95=2"])
-    assert [objective.tier for objective in objectives] == ["fast", ""]
-    assert parse_objectives([write_objectives(objectives)]) == objectives
 
 
 @pytest.mark.parametrize(

@@ -1,54 +1,68 @@
-"""How true several load testers are, and what they cost: side by side, against the same server of known truth.
+"""How exact several load testers are, and what they cost: side by side, against the same server of known truth.
 
     python -m validation.accuracy.client_accuracy --output validation/results/client_accuracy.json
-    python -m validation.accuracy.client_accuracy iter_lines guidellm --loads 10,100 --seconds 5
+    python -m validation.accuracy.client_accuracy iter_lines guidellm --loads 10,100 --rounds 1 --output /tmp/two.json
+    python -m validation.accuracy.client_accuracy --output validation/results/client_accuracy.json --table
 
-Each tool drives the scripted server at the same numbers of users, each asking again as soon as it has its answer,
-at 50 tokens/s. Error is what the tool reports of a request minus what the server's stamps say of that very request.
-Every tool climbs from light loads to heavy ones until its TTFT p99 error exceeds 10 ms; 100 users are measured always.
+Each tool drives the scripted server with the same numbers of streams, each asking again as soon as it has its answer of
+100 tokens. Error is what the tool reports of a request minus what the server's stamps say of that very request. Each
+load is measured in rounds, in which the tools follow in another order; `--table` prints the medians of the rounds. All
+tools together take about 40 minutes on two cores, less where tools fail: eight seconds a cell, 12 with 500 streams and
+17 with 1,000, and the time in which a tool starts and ends. The file is written after each cell, and the same command
+goes on where it was stopped. A tool that fails, or that needs more than a minute longer than the load, has its reason
+in the file and gets no heavier load; without this entry it is tried again.
+
 The first seconds, in which users start and connections are opened, are not counted: two, or more where Locust, which
 starts a hundred users a second, needs them.
 
 CPU is that of the tool's whole process tree, between those first seconds and the last request: no start-up, no
-evaluation after the run. The server has a process of its own; what it is late counts against no tool.
+evaluation after the run. Memory is the highest sum of that tree's resident memory, start and evaluation included. The
+server has a process of its own; what it is late counts against no tool.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
-from loadtests.harness.calibration.calibrate import error_of, pace, scripted_server, streamed
+from enginebench.settings.system import raise_descriptor_limit
+from loadtests.harness.calibration.calibrate import error_of, scripted_server, streamed
+from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
 from loadtests.harness.run.calibration import Error
-from validation.peers.tools import TOOLS, Load, Seen, Tool, ToolFailed, variables_of
+from validation.peers.tools import TOOLS, Load, Seen, ToolFailed, variables_of
 from validation.processes import Sample, between, run_watched
 from validation.program import ROOT, command_line, write
 
-RATE = 50.0  # tokens per second and user
-USERS = (10, 20, 50, 100, 200, 400, 600, 800)
-ALWAYS = 100  # users: the load at which all tools are compared
-LIMIT = 0.010  # seconds of TTFT p99 error
+TOKENS = 100  # of an answer
+ITL = 10.0  # milliseconds
+USERS = (1, 10, 100, 500, 1000)
+ROUNDS = 3
+SECONDS = 6.0  # of a load that are counted
 SETTLE = 2.0  # seconds after the first request that are not counted, at least
 STARTED = 100  # users a second, as the shapes of `loadtests` do it; to import those lets gevent patch this process
-PATIENCE = 180.0  # seconds for a tool to start, evaluate and end, in addition to its load
-REACHED = 0.9  # a tool that makes less than this share of the load has not made the load
+PATIENCE = 60.0  # seconds for a tool to start, evaluate and end, in addition to its load
+MIN_REQUESTS = 100  # requests that a p99 needs
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A tool at one load. Errors in seconds, that of TPOT as a share of the true value."""
+    """A tool at one load, in one round. Errors in seconds."""
 
     tool: str
     version: str
     users: int
+    round: int
     nominal: float  # tokens per second
     achieved: float
     requests: int  # compared
@@ -56,14 +70,45 @@ class Row:
     ttft: Error
     tpot: Error
     cpu_per_token: float  # seconds
+    memory: int  # bytes
     cores: float  # used by the tool
     cores_of_others: float  # used by neither the tool nor the server: what disturbed the measurement
     load_average: float  # of the machine, just before
     command: list[str]
 
-    @property
-    def good(self) -> bool:
-        return self.ttft.p99 < LIMIT and self.achieved > REACHED * self.nominal
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    tool: str
+    users: int
+    round: int
+    reason: str
+
+
+@dataclass
+class Results:
+    """The measured cells and their settings. A tool among the failures gets no heavier load."""
+
+    itl: float  # milliseconds
+    seconds: float
+    rows: list[Row] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    def failure(self, tool: str, users: int) -> Failure | None:
+        """Return why the tool has no numbers at this load."""
+        return next((failure for failure in self.failures if failure.tool == tool and failure.users <= users), None)
+
+    def rounds(self, tool: str, users: int) -> list[Row]:
+        return [row for row in self.rows if row.tool == tool and row.users == users]
+
+    def missing(self, tools: Sequence[str], loads: Sequence[int], rounds: int) -> Iterator[tuple[str, int, int]]:
+        """Yield the tool, the users and the round of each cell that is still to be measured, lightest loads first."""
+        for users in loads:
+            for number in range(1, rounds + 1):
+                for tool in random.Random(f"{users} {number}").sample(tools, len(tools)):
+                    done = any(row.round == number for row in self.rounds(tool, users))
+                    if not done and self.failure(tool, users) is None:
+                        yield tool, users, number
 
 
 def settling(users: int) -> float:
@@ -71,14 +116,13 @@ def settling(users: int) -> float:
     return max(SETTLE, users / STARTED + 1.0)
 
 
-def measure(tool: Tool, users: int, seconds: float) -> Row:
+def measure(key: str, users: int, number: int, itl: float, seconds: float) -> Row:
     """Raise `ToolFailed` with the tool's own last words."""
-    tokens, tpot = pace(RATE)
-    seconds += settling(users) - SETTLE
-    load = Load(users, RATE, tokens, seconds)
+    tool = TOOLS[key]
+    load = Load(users, TOKENS, itl, settling(users) + seconds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with scripted_server(tpot, tokens, folder / "truth.jsonl") as port:
+        with scripted_server(itl, TOKENS, folder / "truth.jsonl") as port:
             command = tool.command(f"http://127.0.0.1:{port}", load, folder)
             (server,) = (
                 p for p in psutil.Process().children() if "loadtests.harness.calibration.scripted_server" in p.cmdline()
@@ -86,27 +130,30 @@ def measure(tool: Tool, users: int, seconds: float) -> Row:
             before, load_average = server.cpu_times(), os.getloadavg()[0]
             log, env = folder / "log", variables_of(tool, load, folder)
             try:
-                code, samples = run_watched(command, env, folder, log, seconds + PATIENCE)
+                code, samples = run_watched(command, env, folder, log, load.seconds + PATIENCE)
             except TimeoutError as error:
                 raise ToolFailed(str(error)) from None
             after = server.cpu_times()
         truths = [json.loads(line) for line in (folder / "truth.jsonl").read_bytes().splitlines()]
-        if code and not truths:
-            raise ToolFailed("\n".join(log.read_text(errors="replace").splitlines()[-15:]))
+        arrivals = enumerate(sorted(truths, key=lambda truth: truth["received"]))
+        by_batch = sorted(arrivals, key=lambda arrival: (arrival[0] // users, _ttft(arrival[1])))
+        for rank, (_, truth) in enumerate(by_batch):
+            truth["rank"] = str(rank)
         try:
             seen = list(tool.read(folder))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError, TypeError) as error:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise ToolFailed(f"exit code {code}, no results ({error}):\n{last}") from None
         shown = [
             word.replace(name, "FOLDER").replace(f"{ROOT}/", "").replace(str(Path.home()), "~") for word in command
         ]
     server_cpu = after.user + after.system - before.user - before.system
-    return compared(tool, load, seen, truths, samples, server_cpu, load_average, shown)
+    return compared(key, number, load, seen, truths, samples, server_cpu, load_average, shown)
 
 
 def compared(
-    tool: Tool,
+    key: str,
+    number: int,
     load: Load,
     seen: list[Seen],
     truths: list[dict[str, Any]],
@@ -116,6 +163,7 @@ def compared(
     command: list[str],
 ) -> Row:
     """Return what the tool has seen, against what the server's stamps say. Raises `ToolFailed`."""
+    tool = TOOLS[key]
     whole = {truth[tool.key]: truth for truth in truths if truth["tokens"] == load.tokens}
     if not whole:
         raise ToolFailed("no request of it was answered to the end")
@@ -129,19 +177,21 @@ def compared(
     answers = ((answer["tokens"], answer["first_before"], answer["last_before"]) for answer in whole.values())
     tokens = streamed(answers, begin, end)
     window = (end - begin) / 1e9
-    tree, machine = (between(samples, begin, end, field) for field in ("tree", "machine"))
+    tree, machine = (between(samples, begin, end, part) for part in ("tree", "machine"))
     answering = (max(truth["last_after"] for truth in whole.values()) - first) / 1e9
     return Row(
-        tool=tool.name,
+        tool=key,
         version=tool.version,
         users=load.users,
-        nominal=load.users * load.rate,
+        round=number,
+        nominal=load.users * load.tokens / load.answer,
         achieved=tokens / window,
         requests=len(counted),
         unmatched=len(seen) - len(pairs),
         ttft=error_of([request.ttft - _ttft(truth) for request, truth in counted]),
-        tpot=error_of([request.tpot / _tpot(truth) - 1 for request, truth in counted]),
+        tpot=error_of([request.tpot - _tpot(truth) for request, truth in counted]),
         cpu_per_token=tree / tokens,
+        memory=max(sample.memory for sample in samples),
         cores=tree / window,
         cores_of_others=max(0.0, (machine - tree) / window - server_cpu / answering),
         load_average=load_average,
@@ -158,68 +208,95 @@ def _tpot(truth: dict[str, Any]) -> float:
     return streaming / (int(truth["tokens"]) - 1) / 1e9
 
 
-def climb(tool: Tool, users: list[int], seconds: float) -> Iterator[Row]:
-    """Measure from the lightest load until one is too much, and the load for comparison in any case.
-
-    Raises `ToolFailed`.
-    """
-    too_much = False
-    for number in users:
-        if not too_much or number == ALWAYS:
-            row = measure(tool, number, seconds)
-            too_much = too_much or not row.good
-            yield row
+def _ms(seconds: float) -> str:
+    size = abs(seconds) * 1e3
+    return f"{seconds * 1e3:,.{3 if size < 1 else 1 if size < 100 else 0}f}"
 
 
-HEADER = (
-    "tool, users × tokens/s | achieved tokens/s | requests | TTFT bias ms | TTFT p50 ms | TTFT p99 ms | TPOT p50 % "
-    "| TPOT p99 % | CPU s per 1 000 tokens | cores | others' cores"
-)
+def _median(rows: list[Row], read: Callable[[Row], float]) -> float:
+    return statistics.median(read(row) for row in rows)
 
 
-def as_line(row: Row) -> str:
-    ttft = (f"{row.ttft.bias * 1e3:+.3f}", f"{row.ttft.p50 * 1e3:.3f}", f"{row.ttft.p99 * 1e3:.3f}")
-    tpot = (f"{row.tpot.p50 * 100:.4f}", f"{row.tpot.p99 * 100:.4f}")
-    cpu = (f"{row.cpu_per_token * 1e3:.4f}", f"{row.cores:.2f}", f"{row.cores_of_others:.2f}")
-    load = f"{row.tool} {row.version}, {row.users} × {RATE:g}"
-    return " | ".join((load, f"{row.achieved:,.0f}", f"{row.requests:,}", *ttft, *tpot, *cpu))
+def _error(metric: str, statistic: str) -> Callable[[list[Row]], str]:
+    def cell(rows: list[Row]) -> str:
+        few = statistic == "p99" and any(row.requests < MIN_REQUESTS for row in rows)
+        return _ms(_median(rows, lambda row: getattr(getattr(row, metric), statistic))) + "*" * few
+
+    return cell
 
 
-def verdicts(rows: list[Row]) -> Iterator[str]:
-    for name in dict.fromkeys(row.tool for row in rows):
-        good = [row for row in rows if row.tool == name and row.good]
-        if not good:
-            yield f"{name}: above {LIMIT * 1e3:g} ms already at the lightest load."
-            continue
-        best = max(good, key=lambda row: row.achieved)
-        yield (
-            f"{name}: p99 error under {LIMIT * 1e3:g} ms up to {best.achieved:,.0f} tokens/s, "
-            f"{best.achieved / best.cores:,.0f} per core used."
-        )
+TABLES: dict[str, Callable[[list[Row]], str]] = {
+    "TTFT error, p99, ms": _error("ttft", "p99"),
+    "TTFT error, p50, ms": _error("ttft", "p50"),
+    "TTFT error, mean with its sign, ms": _error("ttft", "bias"),
+    "TPOT error, p99, ms": _error("tpot", "p99"),
+    "TPOT error, p50, ms": _error("tpot", "p50"),
+    "TPOT error, mean with its sign, ms": _error("tpot", "bias"),
+    "tokens/s": lambda rows: f"{_median(rows, lambda row: row.achieved):,.0f}",
+    "share of the load": lambda rows: f"{_median(rows, lambda row: row.achieved / row.nominal):.0%}",
+    "cores used": lambda rows: f"{_median(rows, lambda row: row.cores):.2f}",
+    "CPU seconds per 1,000 tokens": lambda rows: f"{_median(rows, lambda row: row.cpu_per_token) * 1e3:.3f}",
+    "peak memory, MB": lambda rows: f"{_median(rows, lambda row: row.memory) / 1e6:,.0f}",
+}
+
+
+def markdown(results: Results) -> Iterator[str]:
+    """Yield the lines of a table for each quantity, then the reasons of empty cells. A p99 of fewer than 100 requests a
+    round is in truth the largest error, and has an asterisk."""
+    loads = sorted({row.users for row in results.rows} | {failure.users for failure in results.failures})
+    tools = [key for key in TOOLS if any(key == part.tool for part in (*results.rows, *results.failures))]
+    for title, cell in TABLES.items():
+        yield f"| {title} | " + " | ".join(f"{users:,} streams" for users in loads) + " |"
+        yield "|---|" + "---:|" * len(loads)
+        for key in tools:
+            cells = [_cell(results, key, users, cell) for users in loads]
+            yield f"| {TOOLS[key].name} {TOOLS[key].version} | " + " | ".join(cells) + " |"
+        yield ""
+    yield from (
+        f"- {TOOLS[failure.tool].name} at {failure.users:,} streams: {failure.reason.splitlines()[0]}"
+        for failure in results.failures
+    )
+
+
+def _cell(results: Results, key: str, users: int, cell: Callable[[list[Row]], str]) -> str:
+    failure = results.failure(key, users)
+    if failure is not None:
+        return "failed" if failure.users == users else "—"
+    rows = results.rounds(key, users)
+    return cell(rows) if rows else "—"
 
 
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("tool", nargs="*", choices=[*TOOLS, []], help="all by default")
-    parser.add_argument("--loads", default=",".join(map(str, USERS)), help="users of each load")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long each load lasts")
+    parser.add_argument("--loads", default=",".join(map(str, USERS)), help="streams of each load")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--itl", type=float, default=ITL, help="milliseconds from token to token; 20 halves the rates")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each load is counted")
+    parser.add_argument("--table", action="store_true", help="print what the file has, and measure nothing")
     arguments = parser.parse_args()
-    users = sorted(int(number) for number in arguments.loads.split(","))
-    rows: list[Row] = []
-    failures: dict[str, str] = {}
-    print(HEADER)
-    print(" | ".join("---" for _ in HEADER.split("|")))
-    for name in arguments.tool or TOOLS:
-        try:
-            for row in climb(TOOLS[name], users, arguments.seconds):
-                rows.append(row)
-                print(as_line(row), flush=True)
-        except ToolFailed as failure:
-            failures[name] = str(failure)
-            print(f"{name}: {failure}", file=sys.stderr)
-    print("", *verdicts(rows), sep="\n")
-    documents = [asdict(row) for row in rows]
-    write(arguments.output, "locust", "gevent", seconds=arguments.seconds, rows=documents, failures=failures)
+    results = Results(arguments.itl, arguments.seconds)
+    if arguments.output and arguments.output.exists():
+        results = msgspec.json.decode(arguments.output.read_bytes(), type=Results)
+    if arguments.table:
+        print(*markdown(results), sep="\n")
+        return
+    if (results.itl, results.seconds) != (arguments.itl, arguments.seconds):
+        parser.error(f"{arguments.output} was measured with other options; name another file")
+    raise_descriptor_limit()  # of the server and the tools, which have a connection for each stream
+    loads = sorted(int(number) for number in arguments.loads.split(","))
+    with sigterm_is_ctrl_c():
+        for key, users, number in results.missing(arguments.tool or list(TOOLS), loads, arguments.rounds):
+            print(f"{key}, {users:,} streams, round {number}:", end=" ", file=sys.stderr, flush=True)
+            try:
+                row = measure(key, users, number, arguments.itl / 1e3, arguments.seconds)
+                results.rows.append(row)
+                print(f"TTFT error p99 {_ms(row.ttft.p99)} ms, {row.achieved:,.0f} tokens/s", file=sys.stderr)
+            except ToolFailed as failure:
+                results.failures.append(Failure(key, users, number, str(failure)))
+                print(failure, file=sys.stderr)
+            write(arguments.output, "locust", "gevent", **asdict(results))
+    print(*markdown(results), sep="\n")
 
 
 if __name__ == "__main__":

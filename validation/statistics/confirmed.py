@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from enginebench.analysis.stats.intervals import share_bounds, share_intervals
-from enginebench.analysis.verdict.slo_verdict import Status, judge
+from enginebench.analysis.verdict.capacity import LoadVerdict, confirm_implied
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
 from enginebench.records.rules import answer_of, nearest_rank
 from enginebench.records.slo import Objective
 from enginebench.records.view import Judgement, StageView
@@ -45,7 +46,8 @@ SPREADS = (0.0, 0.05, 0.1)  # standard deviation of the speed from run to run
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedCell:
-    """Verdicts of one system over all loads. `met` and `missed` were confirmed as such, and some of them are wrong."""
+    """Verdicts of one system over all loads. `met` and `missed` were confirmed as such by their own requests or runs,
+    `implied_met` and `implied_missed` by another load's; some of them are wrong."""
 
     system: str
     spread: float
@@ -55,9 +57,14 @@ class ConfirmedCell:
     met_wrong: int
     missed: int
     missed_wrong: int
+    implied_met: int
+    implied_met_wrong: int
+    implied_missed: int
+    implied_missed_wrong: int
 
 
 def measure(name: str, runs: int, seed: int) -> list[ConfirmedCell]:
+    """Simulate tests of one load, and ladders: tests of all loads, each in runs of its own, the lightest first."""
     rng = np.random.default_rng([seed, 5, NAMES.index(name)])
     cells = []
     for spread in SPREADS:
@@ -66,18 +73,28 @@ def measure(name: str, runs: int, seed: int) -> list[ConfirmedCell]:
         for q in QS:
             limits = _limits(truth, q)
             views = [list(_views(trace, q, limits)) for trace in traces]
+            ladders: dict[int, list[list[_Verdict]]] = {repeats: [] for repeats in REPEATS}
             for at, limit in enumerate(limits):
                 long_run = _share(truth, limit) >= q
-                meets = float(np.mean([_met(trace, q, limit) for trace in truth]))
+                meets = float(np.mean([_met(trace, q, limit) for trace in truth])) > 0.5
                 for repeats in REPEATS:
-                    order = rng.permutation(runs)
-                    for first in range(0, runs - repeats + 1, repeats):
-                        stages = [views[run][at] for run in order[first : first + repeats]]
-                        counts[repeats].update(_verdict(stages, Objective("ttft", q, limit), long_run, meets))
+                    order = rng.permutation(runs).tolist()
+                    stages = [[views[run][at] for run in group] for group in _groups(order, repeats)]
+                    ladders[repeats].append(
+                        [_Verdict(judge(group, [Objective("ttft", q, limit)]), long_run, meets) for group in stages]
+                    )
+            for repeats, loads in ladders.items():
+                for ladder in zip(*loads, strict=True):
+                    counts[repeats].update(_counted(ladder))
         for repeats, count in counts.items():
-            parts = [count[key] for key in ("all", "met", "met wrong", "missed", "missed wrong")]
+            parts = [count[field.name] for field in fields(ConfirmedCell)[3:]]
             cells.append(ConfirmedCell(name, spread, repeats, *parts))
     return cells
+
+
+def _groups(order: Sequence[int], repeats: int) -> Iterator[Sequence[int]]:
+    for first in range(0, len(order) - repeats + 1, repeats):
+        yield order[first : first + repeats]
 
 
 def _runs(name: str, runs: int, spread: float, rng: Generator) -> list[Trace]:
@@ -109,23 +126,39 @@ def _views(trace: Trace, q: float, limits: Sequence[float]) -> Iterator[StageVie
         yield replace(stage, outcomes={"ok": share.n}, judgements=(Judgement(objective, share, answer),))
 
 
-def _verdict(stages: Sequence[StageView], objective: Objective, long_run: bool, meets: float) -> Iterator[str]:
-    verdict = judge(stages, [objective])
-    yield "all"
-    if not verdict.confirmed:
-        return
-    status, by_interval = verdict.status, verdict.objectives[0].judgement.answer == verdict.status.value
-    truly_met = long_run if by_interval else meets > 0.5
-    yield status.value
-    if truly_met is not (status is Status.MET):
-        yield f"{status.value} wrong"
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """A verdict at one load, and whether that load meets the objective in the long run, and in most runs."""
+
+    slo: SloVerdict
+    long_run: bool
+    most_runs: bool
+
+    @property
+    def wrong(self) -> bool:
+        by_interval = self.slo.objectives[0].judgement.answer == self.slo.status.value
+        by_runs = self.slo.confirmed and not by_interval
+        return (self.most_runs if by_runs else self.long_run) is not (self.slo.status is Status.MET)
+
+
+def _counted(ladder: Sequence[_Verdict]) -> Iterator[str]:
+    """Yield the fields of a cell that this ladder adds to, by its loads alone and with what they imply."""
+    loads = tuple(LoadVerdict((str(at),), float(at), verdict.slo) for at, verdict in enumerate(ladder))
+    for verdict, load in zip(ladder, confirm_implied(loads), strict=True):
+        yield "verdicts"
+        for kind, confirmed in (("", verdict.slo.confirmed), ("implied_", load.slo.confirmed)):
+            if confirmed and (kind == "" or not verdict.slo.confirmed):
+                yield f"{kind}{verdict.slo.status.value}"
+                if verdict.wrong:
+                    yield f"{kind}{verdict.slo.status.value}_wrong"
 
 
 def table(cells: Sequence[ConfirmedCell]) -> str:
-    """Markdown, as docs/simulations.md shows it: over all systems, and the worst of them."""
+    """Markdown, over all systems."""
     rows = [
-        "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |",
-        "|---|---|---|---|---|",
+        "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |"
+        " with implied loads | wrong, of met | wrong, of missed |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for spread in SPREADS:
         for repeats in REPEATS:
@@ -136,6 +169,13 @@ def table(cells: Sequence[ConfirmedCell]) -> str:
                 (met + missed) / max(1, sum(cell.verdicts for cell in group)),
                 wrong[0] / max(1, met),
                 wrong[1] / max(1, missed),
+            ]
+            implied = [sum(getattr(cell, f"implied_{name}") for cell in group) for name in ("met", "missed")]
+            wrongly = [sum(getattr(cell, f"implied_{name}_wrong") for cell in group) for name in ("met", "missed")]
+            shares += [
+                (met + missed + sum(implied)) / max(1, sum(cell.verdicts for cell in group)),
+                (wrong[0] + wrongly[0]) / max(1, met + implied[0]),
+                (wrong[1] + wrongly[1]) / max(1, missed + implied[1]),
             ]
             cells_of = [f"{100 * share:.1f} %" for share in shares]
             rows.append(f"| ± {100 * spread:g} % | {repeats} | {' | '.join(cells_of)} |")

@@ -17,8 +17,7 @@ from functools import partial
 import numpy as np
 
 from enginebench.analysis.answer import TuneOutcome
-from enginebench.studies.tune.confirmation import Confirmation, confirm, pairs_for
-from enginebench.studies.tune.race import fit, survivors
+from enginebench.studies.tune.course import Course
 from validation.program import write_simulation
 from validation.statistics.systems import Generator
 
@@ -98,32 +97,12 @@ class Machine:
         self._phase = rng.uniform(0, 2 * math.pi)
         self.runs = 0
 
-    def round(self, variants: list[str]) -> dict[str, float]:
-        return {variants[k]: self._run(variants[k]) for k in self._rng.permutation(len(variants))}
-
-    def _run(self, variant: str) -> float:
+    def score(self, number: int, variant: str) -> float:
         self.runs += 1
         drift = self._drift * (self.runs / 50 + math.sin(self._phase + self.runs * 2 * math.pi / WAVE)) / 2
         outlier = OUTLIER if self._rng.random() < self._outlying else 0.0
-        return self._truth[variant] + drift + outlier + self._spread * float(self._rng.standard_normal())
-
-
-def tune(machine: Machine, variants: list[str]) -> tuple[str, Confirmation | None]:
-    rounds: list[dict[str, float]] = []
-    left = list(variants)
-    while len(left) > 1:
-        rounds.append(machine.round(left))
-        left = survivors(rounds, variants)
-    if left[0] == DEFAULT:
-        return DEFAULT, None
-    spread = fit(rounds, variants).spread
-    pairs = pairs_for(spread)
-    differences: list[float] = []
-    while (confirmation := confirm(differences, spread, pairs)).outcome is TuneOutcome.OPEN:
-        for _ in range(pairs):
-            scores = machine.round([left[0], DEFAULT])
-            differences.append(scores[left[0]] - scores[DEFAULT])
-    return left[0], confirmation
+        noise = self._spread * float(self._rng.standard_normal())
+        return math.exp(self._truth[variant] + drift + outlier + noise)
 
 
 def measure(case: tuple[str, int, float, str], races: int, seed: int) -> Result:
@@ -133,19 +112,21 @@ def measure(case: tuple[str, int, float, str], races: int, seed: int) -> Result:
     truth = dict(zip(variants, TRUTHS[name](n), strict=True))
     best = max(truth.values())
     claims, coverages, runs = [], [], []
-    for _ in range(races):
+    for race in range(races):
         machine = Machine(truth, spread, *CONDITIONS[condition], rng)
-        winner, confirmation = tune(machine, variants)
+        course = Course(DEFAULT, f"{seed} {race}", machine.score)
+        course.enter(variants[1:])
+        course.run()
         runs.append(machine.runs)
-        if confirmation is None:
+        if not (winner := course.winner):
             continue
-        ratio = confirmation.ratio
+        ratio = course.confirmation.ratio
         assert ratio.value is not None
         assert ratio.low is not None
         assert ratio.high is not None
         covered = ratio.low <= math.exp(truth[winner]) <= ratio.high
         coverages.append(covered)
-        if confirmation.outcome is TuneOutcome.CONFIRMED:
+        if course.confirmation.outcome is TuneOutcome.CONFIRMED:
             claims.append((truth[winner], covered, math.log(ratio.value) - truth[winner]))
     rights = [effect >= best - RIGHT and effect > 0 for effect, _, _ in claims]
     none = races - len(claims)

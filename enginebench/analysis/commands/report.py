@@ -49,8 +49,7 @@ def report(
     Every number is computed from the run's records, so there can be a report on a killed run. Runs with the same label
     are repeats of one engine; differences are tested from three repeats on.
 
-    --slo judges every load; a tier, such as fast:ttft_p95=0.3, goes before its objectives. --peak with --slo adds the
-    replicas that each engine needs, and --price what they cost.
+    --slo judges every load. --peak with --slo adds the replicas that each engine needs, and --price what they cost.
 
     Exit code: 0 good, 1 an objective was missed, 2 a usage error or an invalid run, 3 not enough evidence.
 

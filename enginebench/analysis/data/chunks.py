@@ -79,23 +79,19 @@ def _gaps_of(requests: pl.DataFrame) -> tuple[Integers, Integers, Gaps]:
 
 @dataclass(frozen=True, slots=True)
 class WindowChunks:
-    """The chunks that arrived in [`start`, `end`) in order, and the requests they belong to.
+    """The chunks of a span that ends at `end` in order, and the requests they belong to.
 
-    Instants are seconds since the run's start. `stamp`, `request` and `position` have one element a chunk, the rest one
-    a request.
+    Instants are seconds since the run's start. `stamp` and `request` have one element a chunk, the rest one a request.
     """
 
-    start: float
     end: float
     stamp: Floats
     request: Integers
-    position: Integers  # in its answer, from 0
     due: Floats
     first: Floats
     last: Floats
     prefilled: Floats  # prompt tokens that no prefix cache had
     output: Floats  # tokens of the answer
-    count: Floats  # chunks of the answer
 
 
 def chunks_within(table: Path, start: int, end: int) -> Iterator[WindowChunks]:
@@ -128,15 +124,12 @@ def _within(requests: pl.LazyFrame, start: int, end: int) -> WindowChunks:
     inside = np.flatnonzero((stamps >= start) & (stamps < end))
     order = inside[np.argsort(stamps[inside], kind="stable")]
     return WindowChunks(
-        start / SECOND,
         end / SECOND,
         stamps[order] / SECOND,
         request[order],
-        position[order],
         rows["t_sched"].to_numpy() / SECOND,
         first / SECOND,
         rows["t_last"].to_numpy() / SECOND,
         rows["prefilled"].to_numpy().astype(np.float64),
         rows[OUTPUT_TOKENS].fill_null(0).to_numpy().astype(np.float64),
-        (later + 1).astype(np.float64),
     )

@@ -13,8 +13,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from enginebench.records.metrics import ACHIEVED_RATE, E2E, ICL, OUTPUT_TOKENS, PROMPT_TOKENS, THROUGHPUT, TPOT, TTFT
-from enginebench.records.view import Estimate, Finding, Judgement, Missing
+from enginebench.records.metrics import (
+    ACHIEVED_RATE,
+    E2E,
+    ICL,
+    NTPOT,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    THROUGHPUT,
+    TPOT,
+    TTFT,
+)
+from enginebench.records.view import Missing
 
 TOOL, VERSION = "enginebench", "0.2.1"
 READ_VERSIONS = ("0.2", VERSION)
@@ -62,51 +72,19 @@ class ComponentObservability(Part):
     aggregate: Fields | None = None
 
 
-class StageFacts(Part):
-    """The facts about a `StageView` that are no numbers of a table, by the same names."""
-
-    label: str
-    load: float
-    load_unit: str
-    start: float
-    end: float
-    is_open: bool = False
-    varies: bool = False
-    named: bool = False
-    complete: bool = True
-
-
 class Row(Part):
-    """A row of the frame's table, without the columns that are the same in the whole report."""
+    """A row of the frame's table, with the numbers of a field."""
 
     metric: str
     statistic: str
-    unit: str | None = None
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
     n: int = 0
     missing: Missing | None = None
 
 
-class Metadata(Part):
-    """Everything that the format has no field for. The rows have the intervals, and the load generator's own error.
-
-    `warnings` are the findings of the stage and, without a stage, of the run. `verdicts` say for each tier of
-    objectives whether the load meets it over all repeats, and whether that is confirmed.
-    """
-
-    stage: StageFacts
-    rows: tuple[Row, ...]
-    judgements: tuple[Judgement, ...] = ()
-    attained: dict[str, Estimate] = {}
-    verdicts: tuple[dict[str, Any], ...] = ()
-    warnings: tuple[Finding, ...] = ()
-
-
 class Observability(Part):
     components: list[ComponentObservability] | None = None
-    metadata: Any = None  # `Metadata` if enginebench wrote it
+    metadata: Any = None  # what the format has no field for, such as intervals
 
 
 class Results(Part):
@@ -186,7 +164,7 @@ class Slot:
 
 SLOTS = (
     Slot(TTFT, "latency", "time_to_first_token", "s"),
-    Slot("ntpot", "latency", "normalized_time_per_output_token", "s/token"),
+    Slot(NTPOT, "latency", "normalized_time_per_output_token", "s/token"),
     Slot(TPOT, "latency", "time_per_output_token", "s/token"),
     Slot(ICL.name, "latency", "inter_token_latency", "s/token"),
     Slot(E2E, "latency", "request_latency", "s"),
@@ -204,7 +182,7 @@ SLOTS = (
 OTHER_MEANINGS = {
     ("aiperf", "inter_token_latency"): TPOT,
     ("guidellm", "inter_token_latency"): TPOT,
-    ("guidellm", "time_per_output_token"): "ntpot",
+    ("guidellm", "time_per_output_token"): NTPOT,
 }
 """What tools mean by a field, if it is another metric than that of its slot: aiperf and guidellm have a mean for each
 request as their inter-token latency, and guidellm counts the wait for the first token as time per output token

@@ -30,27 +30,23 @@ from enginebench.records.metrics import (
 from enginebench.records.plain_text import plain_json
 from enginebench.records.request import CUT_OFF
 from enginebench.records.rules import nearest_rank
-from enginebench.records.run import RunFacts
 from enginebench.records.view import Missing
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """A report. `metadata` and `facts` are those that enginebench has written into it."""
+    """A report of one stage."""
 
     path: Path
     report: br.BenchmarkReport
     standardized: br.LoadStandardized
     load: loads.Load
     rows: tuple[br.Row, ...]
-    metadata: br.Metadata | None
-    facts: RunFacts | None
 
     @property
     def name(self) -> str:
         """Return the label of the run if its user gives none."""
-        label = None if self.facts is None else self.facts.label
-        return label or (self.model or self.standardized.tool or self.path.stem).rpartition("/")[2]
+        return (self.model or self.standardized.tool or self.path.stem).rpartition("/")[2]
 
     @property
     def stage(self) -> int:
@@ -107,16 +103,11 @@ def read(document: dict[str, Any], path: Path) -> ReportFile:
     performance, seen = report.results.request_performance, report.results.observability or br.Observability()
     if load is None or performance is None or performance.aggregate.requests is None:
         raise NotImportable("has no scenario.load or no numbers of requests: a run needs both.")
-    if isinstance(seen.metadata, dict) and "rows" in seen.metadata:
-        metadata = msgspec.convert(seen.metadata, br.Metadata)
-        applied = loads.load_of(metadata.stage.load, metadata.stage.load_unit)
-        facts = msgspec.convert(load.native.config, RunFacts)
-        return ReportFile(path, report, load.standardized, applied, metadata.rows, metadata, facts)
     aggregate = performance.aggregate
     resources = next((part.aggregate for part in seen.components or () if part.aggregate), None)
     rows = tuple(_rows_of(load.standardized.tool, performance.aggregate.requests, aggregate, resources or {}))
     applied = _applied(load.standardized, performance.aggregate.requests.total)
-    return ReportFile(path, report, load.standardized, applied, rows, None, None)
+    return ReportFile(path, report, load.standardized, applied, rows)
 
 
 def _applied(load: br.LoadStandardized, total: int) -> loads.Load:
@@ -136,7 +127,7 @@ def _rows_of(tool: str, requests: br.Requests, aggregate: br.Aggregate, resource
         raise NotImportable(f"counts {total} requests, and more of them as failed or incomplete.")
     for outcome, count in (("ok", ok), ("http_error", failed or 0), (CUT_OFF, cut_off)):
         if count or outcome == "ok":
-            yield br.Row(outcome, "count", "requests", float(count))
+            yield br.Row(outcome, "count", float(count))
     if failed is not None and total > cut_off:
         yield _quantity_row(FAILURE_SHARE, failed / (total - cut_off))
     lengths = {"input_length": requests.input_length, "output_length": requests.output_length}

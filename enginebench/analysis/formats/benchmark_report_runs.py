@@ -7,8 +7,7 @@ the next repeat.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,8 @@ from enginebench.records.run import Imported, RunFacts, RunMeta
 from enginebench.records.stage import Extent, StagePlan
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import (
-    SEVERITIES,
     Distribution,
     Estimate,
-    Finding,
     Level,
     Missing,
     StageKey,
@@ -39,8 +36,7 @@ from enginebench.records.view import (
 )
 
 NO_ROW = br.Row("", "")
-LACKS = ("single requests", "distributions")
-LACKS_OF_OTHERS = ("confidence intervals", "when a request was due", *COMMON)
+LACKS = ("single requests", "distributions", "confidence intervals", "when a request was due", *COMMON)
 
 
 def runs_of(files: Iterable[ReportFile]) -> list[list[ReportFile]]:
@@ -64,7 +60,7 @@ def write_run(files: Sequence[ReportFile], folder: Path, label: str, repeat: int
     place = imported_folder(
         folder, label, first.path, started, repr([file.report.run.uid for file in files]) + repr(views)
     )
-    facts = first.facts or RunFacts(
+    facts = RunFacts(
         run_id=place.name,
         started_at=(started or datetime.now(UTC)).isoformat(),
         scenario=tool,
@@ -76,18 +72,17 @@ def write_run(files: Sequence[ReportFile], folder: Path, label: str, repeat: int
         versions={tool: first.standardized.tool_version} if first.standardized.tool_version else {},
         label=label,
         command=("enginebench", "import", first.path.name),
+        repeat=repeat,
     )
-    facts = replace(facts, run_id=place.name, label=label, repeat=repeat)
-    origin = Imported(tool, first.path.name, LACKS if first.facts else (*LACKS, *LACKS_OF_OTHERS, *_missing(views)))
-    findings = [*_findings(files, views, label), *findings_of([(KIND_BY_NAME["imported"], imported(origin))], label)]
+    origin = Imported(tool, first.path.name, (*LACKS, *_missing(views)))
     summary = RunSummary(
         **facts.facts,
         folder=place,
         requests=sum(view.requests for view in views),
-        objectives=tuple(judgement.objective for judgement in views[0].judgements),
-        stages=tuple(replace(view, findings=tuple(f for f in findings if f.stage == view.key)) for view in views),
+        objectives=(),
+        stages=views,
         flow=FlowSeries(1.0, (), ()),
-        findings=tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
+        findings=findings_of([(KIND_BY_NAME["imported"], imported(origin))], label),
         statistics_only=True,
     )
     write_imported(place, RunMeta(**facts.facts, plan=plan, imported=origin), first.path)
@@ -101,7 +96,7 @@ def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageVie
         parts.setdefault(row.metric, {})[row.statistic] = row
     counts = {name: part["count"] for name, part in parts.items() if "count" in part}
     start = (file.start - started).total_seconds() if file.start is not None and started is not None else 0.0
-    view = StageView(
+    return StageView(
         index=key.index,
         label=key.label,
         load=file.load.value,
@@ -109,8 +104,7 @@ def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageVie
         is_open=isinstance(file.load, Rate),
         start=start,
         end=start + file.seconds,
-        outcomes={name: int(row.value or 0) for name, row in counts.items() if row.unit == "requests"},
-        counts={name: int(row.value or 0) for name, row in counts.items() if row.unit != "requests"},
+        outcomes={name: int(row.value or 0) for name, row in counts.items()},
         metrics={name: _distribution(parts[name]) for name in (*BY_NAME, ICL.name) if name in parts},
         quantities={
             name: _estimate(parts[name]["value"]) for name in QUANTITY_BY_NAME if "value" in parts.get(name, ())
@@ -121,14 +115,6 @@ def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageVie
             if (mean := parts.get(name, {}).get("mean", NO_ROW).value) is not None
             and (peak := parts[name].get("peak", NO_ROW).value) is not None
         },
-    )
-    if file.metadata is None:
-        return view
-    return replace(
-        view,
-        **{name: getattr(file.metadata.stage, name) for name in br.StageFacts.__struct_fields__},
-        judgements=file.metadata.judgements,
-        attained=file.metadata.attained,
     )
 
 
@@ -149,21 +135,9 @@ def _distribution(part: Mapping[str, br.Row]) -> Distribution:
 
 
 def _estimate(row: br.Row) -> Estimate:
-    """Return infinities as such; a row has no value for them."""
+    """Return +∞ as such; a row has no value for it."""
     value = math.inf if row.value is None and row.missing is Missing.FAILED else row.value
-    high = math.inf if row.high is None and row.low is not None else row.high
-    return Estimate(value, row.low, high, row.n, row.missing)
-
-
-def _findings(files: Sequence[ReportFile], views: Sequence[StageView], label: str) -> Iterator[Finding]:
-    """Yield the warnings that enginebench has written, those of the whole run once."""
-    seen: set[Finding] = set()
-    for file, view in zip(files, views, strict=True):
-        for warning in file.metadata.warnings if file.metadata is not None else ():
-            finding = replace(warning, stage=None if warning.stage is None else view.key, label=label)
-            if finding.kind in KIND_BY_NAME and finding not in seen:
-                seen.add(finding)
-                yield finding
+    return Estimate(value, n=row.n, missing=row.missing)
 
 
 def _missing(views: Sequence[StageView]) -> list[str]:

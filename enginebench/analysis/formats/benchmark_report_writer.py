@@ -60,13 +60,12 @@ def report_of(frame: Frame, run: RunSummary, stage: StageView) -> br.BenchmarkRe
             ),
             br.Observability(
                 [br.ComponentObservability(run.label, resources)] if resources else None,
-                br.Metadata(
-                    stage=br.StageFacts(**{name: getattr(stage, name) for name in br.StageFacts.__struct_fields__}),
-                    rows=tuple(msgspec.convert(row, br.Row) for row in rows),
-                    judgements=stage.judgements,
-                    attained=dict(stage.attained),
-                    verdicts=tuple(_verdicts(frame, run.label, stage.label)),
-                    warnings=tuple(finding for finding in run.findings if finding.stage in {None, stage.key}),
+                _without_none(
+                    {
+                        "rows": list(rows),
+                        "verdicts": list(_verdicts(frame, run.label, stage.label)),
+                        "warnings": plain([finding for finding in run.findings if finding.stage in {None, stage.key}]),
+                    }
                 ),
             ),
         ),
@@ -137,10 +136,8 @@ def _component(run: RunSummary) -> br.Component:
 
 
 def _verdicts(frame: Frame, label: str, stage: str) -> Iterator[dict[str, Any]]:
-    """Yield the verdict within each tier, or within the first one where loads are no axis."""
-    of_tiers = [capacities[label] for capacities in frame.tiers.values() if label in capacities]
-    slos = [verdict.slo for capacity in of_tiers for verdict in capacity.verdicts if stage in verdict.stages]
-    for slo in slos or filter(None, [frame.verdict(label, stage)]):
+    slo = frame.verdict(label, stage)
+    if slo is not None:
         yield {"objectives": [str(verdict.objective) for verdict in slo.objectives]} | plain(slo)
 
 

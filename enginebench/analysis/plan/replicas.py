@@ -85,7 +85,7 @@ def _plan(frame: Frame, settings: PlanSettings, name: str) -> Plan:
     from enginebench.analysis.plan.simulate import simulate  # SciPy's optimisers are slow to import
 
     runs = [load_run(run.folder) for run in frame.engine(name).runs]
-    simulation = simulate(runs, settings.load, settings.peak_seconds, frame.tier)
+    simulation = simulate(runs, settings.load, settings.peak_seconds, frame.objectives)
     measured = measured_replicas(capacity, settings.load)
     count, missing = (None, measured) if isinstance(measured, NotPlanned) else (measured + settings.spares, None)
     simulated = None if simulation.replicas is None else simulation.replicas.count + settings.spares
@@ -108,7 +108,7 @@ def token_cost(price: float | None, throughput: Estimate) -> Estimate:
 def _throughput(frame: Frame, name: str) -> Estimate:
     """Return output tokens/s at the measured capacity; without an SLO at the common load."""
     stage = frame.stage
-    if frame.tier:
+    if frame.objectives:
         capacity = frame.capacities.get(name)
         verdict = None if capacity is None else capacity.at_load
         stage = None if verdict is None else verdict.stage

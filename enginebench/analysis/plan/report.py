@@ -65,7 +65,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
     return Document(
         title="",
         tested=frame.tested,
-        objectives=frame.tier,
+        objectives=frame.objectives,
         answer=answer,
         candidates=by_engine(frame, answer.candidates, settings.peak).without_empty_columns(),
         figure=first_figure(frame),
@@ -89,7 +89,7 @@ def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sli
     """Give a page what each engine sustains: at the SLO as it was judged, and at each load the percentiles (`None` if
     an objective without a slider is missed, or requests failed) to compare with other limits."""
     assert settings.peak is not None
-    columns = [(objective, column) for objective in frame.tier if (column := column_of(objective)) is not None]
+    columns = [(objective, column) for objective in frame.objectives if (column := column_of(objective)) is not None]
     engines = []
     for plan in plans:
         capacity, engine, simulation = plan.replicas.capacity, frame.engine(plan.name), plan.simulation

@@ -26,7 +26,7 @@ from enginebench.analysis.document import (
     word,
 )
 from enginebench.analysis.frame import Frame
-from enginebench.analysis.sections.candidates import correct
+from enginebench.analysis.sections.candidates import GRADED, correct
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.quality import Quality, QualityAgainst, against
 from enginebench.records.request import RequestRecord
@@ -64,7 +64,7 @@ def _graded(frame: Frame) -> Table | None:
                 cells += [part(load.alone / load.pairs, load.pairs), count(load.lost), count(load.gained)]
                 cells.append(p_value(load.p))
             rows.append(tuple(cells))
-    titles = ("correct", "same questions, 1 user", "lost under load", "gained", "p")
+    titles = (GRADED.title, "same questions, 1 user", "lost under load", "gained", "p")
     headings = (ENGINE, LOAD, *(Column(title) for title in titles))
     title = "Answers to questions with an exact answer; p by McNemar's test"
     return Table("graded", title, headings, tuple(rows), 0).without_empty_columns() if rows else None

@@ -29,6 +29,7 @@ from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
     COLD_START,
+    CORRECT,
     FAILURE_SHARE,
     PERCENTILES,
     QUANTITY_BY_NAME,
@@ -41,6 +42,7 @@ from enginebench.records.view import Estimate
 
 OVER_NEXT = Column("tokens/s ratio", rank=1)
 KEY = "candidates"
+GRADED = Column(QUANTITY_BY_NAME[CORRECT].title)
 TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 LONGER = 1.2  # times as long as another load: then the table says how long each was measured
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
@@ -76,7 +78,7 @@ def by_load(frame: Frame) -> Table:
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
-        (Column("correct"), lambda row: _correct(frame, row)),
+        (GRADED, lambda row: _correct(frame, row)),
     ]
     return _table(frame, "Loads", columns, rows)
 
@@ -108,7 +110,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
-        (Column("correct"), lambda row: _correct(frame, row)),
+        (GRADED, lambda row: _correct(frame, row)),
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
@@ -148,9 +150,9 @@ def _table(
 def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
     """TTFT and TPOT at the percentiles that the SLO names; a metric that it does not name at the percentile of the
     others, and without an SLO at the highest that enough requests support."""
-    named = [column for objective in frame.tier if (column := column_of(objective)) is not None]
+    named = [column for objective in frame.objectives if (column := column_of(objective)) is not None]
     metrics = {column.name: column for column in named}
-    due = frame.since_due or any(objective.metric == TTFT for objective in frame.tier)
+    due = frame.since_due or any(objective.metric == TTFT for objective in frame.objectives)
     first = BY_NAME[BY_NAME[TTFT].since_due or TTFT] if due else BY_NAME[TTFT]
     requests = min((view.requests for engine in frame.engines for view in engine.at(frame.stage or "")), default=0)
     supported = [p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1] or [SHOWN[-1]]

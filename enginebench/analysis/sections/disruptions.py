@@ -100,7 +100,7 @@ def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figu
     """TTFT of each request against the instant it was due, with the limit of the SLO. `disruptions` share a window; the
     end of the first one, the worst, has a label."""
     points = tuple(Point(due, ttft) for due, ttft in disruptions[0].first_tokens)
-    limit = next((objective.limit for objective in frame.tier if objective.metric == TTFT), None)
+    limit = next((objective.limit for objective in frame.objectives if objective.metric == TTFT), None)
     ends = [(part.end, part.over_after) for part in disruptions]
     marks = [Point(end + after, None, label="recovered") for end, after in ends if after is not None]
     return Figure(

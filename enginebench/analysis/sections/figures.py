@@ -33,7 +33,8 @@ def first_figure(frame: Frame) -> Figure | None:
     if len(frame.stages) < 2:
         return next(distributions(frame), None)
     column = _limiting(frame)
-    return by_load(frame, column) if frame.tier or len(frame.engines) == 1 else pareto(frame) or by_load(frame, column)
+    chosen = None if frame.objectives or len(frame.engines) == 1 else pareto(frame)
+    return chosen or by_load(frame, column)
 
 
 def _limiting(frame: Frame) -> Column:
@@ -78,7 +79,7 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     values = [y for drawn in series for point in drawn.points if (y := point.y) is not None and math.isfinite(y)]
     if not values:
         return None
-    objective = next((objective for objective in frame.tier if column_of(objective) == column), None)
+    objective = next((objective for objective in frame.objectives if column_of(objective) == column), None)
     return Figure(
         key=column.key.replace(" ", "-"),
         title=column.title if isinstance(column.measure, Metric) else column.full_title,

@@ -1,4 +1,4 @@
-"""The SLO in detail: each objective alone, further tiers, the probes of a capacity search, classes of requests."""
+"""The SLO in detail: each objective alone, the probes of a capacity search, classes of requests."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TONES = {Status.MET: Tone.GOOD, Status.MISSED: Tone.BAD, Status.NOT_MEASURED: To
 
 
 def slo(frame: Frame) -> Section:
-    tables = (_objectives(frame), _tiers(frame), _probes(frame), _classes(frame))
+    tables = (_objectives(frame), _probes(frame), _classes(frame))
     return Section("slo", "Service-level objectives", tuple(table for table in tables if table is not None))
 
 
 def _objectives(frame: Frame) -> Table | None:
     """Show the share of requests within the limit of each objective, if there are several."""
-    if len(frame.tier) < 2:
+    if len(frame.objectives) < 2:
         return None
     rows: list[tuple[Cell, ...]] = []
     for stage, name in places(frame):
@@ -44,19 +44,9 @@ def _objectives(frame: Frame) -> Table | None:
         if verdict is not None:
             shares = [Number(own.judgement.share, "share", tone=TONES[own.status]) for own in verdict.objectives]
             rows.append((Word(stage.label), Word(name), *shares))
-    headings = (LOAD, ENGINE, *(Column(objective.text) for objective in frame.tier))
+    headings = (LOAD, ENGINE, *(Column(objective.text) for objective in frame.objectives))
     title = "Share of requests within each limit"
     return Table("objectives", title, headings, tuple(rows), 1 if len(frame.names) > 1 else None)
-
-
-def _tiers(frame: Frame) -> Table | None:
-    """Show the capacity within each tier of objectives."""
-    if len(frame.tiers) < 2:
-        return None
-    rows = tuple((Word(name), *(tier.get(name) for tier in frame.tiers.values())) for name in frame.names)
-    unit = frame.stages[0].load_unit
-    headings = (ENGINE, *(Column(f"{unit} within {tier or 'the SLO'}") for tier in frame.tiers))
-    return Table("tiers", "Capacity within each tier", headings, rows, 0)
 
 
 def _probes(frame: Frame) -> Block | None:

@@ -1,4 +1,5 @@
-"""Tests of repeated runs, in which the runs are the samples: comparison of two groups, correction for many tests."""
+"""Tests of repeated runs, in which the runs are the samples: comparison of two groups, of pairs, and
+correction for many tests."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import special
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.student_t import CONFIDENCE, t_p_value, t_quantile
@@ -153,3 +155,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, p * (len(tested) - k)))
         adjusted[index] = largest
     return adjusted
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """Return the exact two-sided p of McNemar's (1947) test of a share before and after: of the pairs that changed,
+    half would be lost by chance."""
+    return min(1.0, 2 * float(special.bdtr(min(lost, gained), lost + gained, 0.5)))

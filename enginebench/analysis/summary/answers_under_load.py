@@ -11,6 +11,7 @@ from enginebench.analysis.data.graded import graded_by_load
 from enginebench.analysis.data.requests_table import scan
 from enginebench.analysis.data.run_data import RunData
 from enginebench.records.formatting import format_p, significant
+from enginebench.records.metrics import CORRECT
 from enginebench.records.view import Evidence, StageView
 
 
@@ -56,7 +57,7 @@ def _details(difference: AnswerDifference) -> list[str]:
 
 def graded_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """Compare the grades of the same questions alone and among others."""
-    if run.requests["correct"].null_count() == len(run.requests):
+    if run.requests[CORRECT].null_count() == len(run.requests):
         return
     keys = {view.label: view.key for view in stages}
     for load in graded_by_load([(run.table, stages)]):

@@ -160,11 +160,11 @@ def _series_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evide
 
 def _records_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     if run.malformed_lines:
-        count = format_count(run.malformed_lines)
-        yield Evidence("warn", f"{count} lines of requests*.jsonl are not records and were left out")
+        lines = counted(run.malformed_lines, "malformed line")
+        yield Evidence("warn", f"requests*.jsonl has {lines}, left out here")
     if run.telemetry.lost:
-        count = format_count(run.telemetry.lost)
-        yield Evidence("invalid", f"{count} requests could not be recorded: counts and tokens/s are too low")
+        lost = counted(run.telemetry.lost, "request")
+        yield Evidence("invalid", f"{lost} could not be recorded: counts and tokens/s are too low")
     recorded = {str(worker) for worker in run.requests["worker"].unique()}
     present = len(recorded | run.telemetry.load_workers)  # more workers than users: some have nothing to record
     if present < run.meta.workers:

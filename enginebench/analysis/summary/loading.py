@@ -86,7 +86,7 @@ def _summary(
 ) -> RunSummary:
     if (folder / SUMMARY).exists() and not parts_of(folder, "requests*"):
         summary = read_summary(folder)
-        if summary.statistics_only and objectives not in {(), summary.objectives}:
+        if summary.statistics_only and objectives:
             raise NotARun(f"{folder} was imported as statistics, without requests to judge: report it without --slo.")
         if need_requests and not summary.statistics_only:
             raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")

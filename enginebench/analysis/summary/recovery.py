@@ -23,7 +23,6 @@ from enginebench.records.formula import Field
 from enginebench.records.load import Burst, Rate, Segment
 from enginebench.records.metrics import TTFT_SINCE_DUE
 from enginebench.records.rules import attempted, percentile
-from enginebench.records.run import READY, STARTED
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 
@@ -50,28 +49,22 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Seconds since the load began. `command` disturbed the server; it is empty for a burst, whose `load` is in the
-    unit of the stage.
+    """Seconds since the load began. `command` disturbed the server; it is empty for a burst.
 
-    `usual` is the 95th percentile of TTFT before it, `peak` the longest TTFT since. `recovered` counts seconds from its
-    end until TTFT was at its usual level again, `slo_recovered` until the SLO was met again; `None` if neither
-    happened, or there is no SLO. `first_answer` is the time from the command to the first token of a request that was
-    sent after it, `first_start` how long the server's first start had taken.
+    `peak` is the longest TTFT since it began. `recovered` counts seconds from its end until TTFT was at its usual level
+    again, which is the 95th percentile before it, `slo_recovered` until the SLO was met again; `None` if neither
+    happened, or there is no SLO.
     """
 
     command: str
-    load: float | None
     start: float
     end: float
-    usual: float
     peak: float | None
     failed: int
     recovered: float | None
     judged: bool
     absorbed: bool
     slo_recovered: float | None
-    first_answer: float | None
-    first_start: float | None
     periods: tuple[Period, ...]  # before, during and after it; the time after it in two parts if it recovered
     first_tokens: tuple[tuple[float, float], ...]  # when a request was due, and its TTFT; a share of them in long runs
 
@@ -86,7 +79,6 @@ class _Cause:
     start: Nanoseconds
     end: Nanoseconds
     command: str = ""
-    load: float | None = None
 
 
 def disruptions_of(run: RunData, objectives: Sequence[Objective]) -> tuple[Disruption, ...]:
@@ -137,7 +129,7 @@ def _bursts(window: Window) -> Iterator[_Cause]:
         if isinstance(part, Burst) and start > window.start:
             yield _Cause(round(start), round(start) + 1)
         elif isinstance(part, Segment) and not has_bursts and peak in {part.first, part.last} and start > window.start:
-            yield _Cause(round(start), round(at), load=peak)
+            yield _Cause(round(start), round(at))
 
 
 def _peaks(stages: Sequence[Stage]) -> Iterator[_Cause]:
@@ -147,7 +139,7 @@ def _peaks(stages: Sequence[Stage]) -> Iterator[_Cause]:
         if before.plan.brief or stage.plan.brief:
             continue
         if before.load == after.load and stage.load.value > before.load.value and stage.end is not None:
-            yield _Cause(stage.start, stage.end, load=stage.load.value)
+            yield _Cause(stage.start, stage.end)
 
 
 def _effect(
@@ -181,18 +173,14 @@ def _effect(
     felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("latency").is_finite())
     return Disruption(
         command=cause.command,
-        load=cause.load,
         start=(cause.start - began) / SECOND,
         end=(cause.end - began) / SECOND,
-        usual=level,
         peak=felt["latency"].max(),  # type: ignore[arg-type]
         failed=len(rows.filter(pl.col("latency").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
         recovered=_since(due, recovered, cause.end),
         judged=bool(objectives),
         absorbed=bool(shares) and all(share >= max(o.q for o in objectives) for share in shares),
         slo_recovered=_since(due, slo_recovered, cause.end),
-        first_answer=_first_answer(run, cause.start) if cause.command else None,
-        first_start=_seconds_to_ready(run) if cause.command else None,
         periods=periods,
         first_tokens=_points(rows, began),
     )
@@ -251,14 +239,3 @@ def _points(rows: pl.DataFrame, began: Nanoseconds) -> tuple[tuple[float, float]
     step = max(math.ceil(len(due) / MAX_POINTS), 1)
     slowest = [int(place + ttft[place : place + step].argmax()) for place in range(0, len(due), step)]
     return tuple((float(due[place]), float(ttft[place])) for place in slowest)
-
-
-def _first_answer(run: RunData, event: Nanoseconds) -> float | None:
-    sent = run.requests.filter((pl.col("outcome") == "ok") & (pl.col("t_send") >= event))
-    first = sent["t_first"].min()
-    return None if first is None else (float(first) - event) / SECOND  # type: ignore[arg-type]
-
-
-def _seconds_to_ready(run: RunData) -> float | None:
-    at = {event.what: event.t for event in run.meta.events}
-    return (at[READY] - at[STARTED]) / SECOND if {READY, STARTED} <= at.keys() else None

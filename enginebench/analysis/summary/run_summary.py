@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +24,24 @@ from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage_view import view_of
 from enginebench.records.files import NOT_UNDERSTOOD, place_inside, profile_files, read_document, write_inside
-from enginebench.records.metrics import CLIENT_ERROR
 from enginebench.records.run import UNCACHED, RunFacts
-from enginebench.records.slo import Objective, RunObjectives, in_tier
+from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
-from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import Finding, Missing, StageView
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
 MIN_SECONDS = 0.04  # of a run: its steps are whole nanoseconds, whatever its records say
-HELD = 2.0  # seconds for which a gauge is what its last sample said: there is one a second
 
 
 @dataclass(frozen=True, slots=True)
 class FlowSeries:
-    """The whole run in equal steps of `step` seconds: requests in flight, output tokens per second, and the server's
-    gauges by name (means, `None` where nothing was reported)."""
+    """The whole run in equal steps of `step` seconds: requests in flight, and output tokens per second."""
 
     step: float
     in_flight: tuple[float, ...]
     throughput: tuple[float, ...]
-    gauges: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +66,6 @@ class RunSummary(RunFacts):
     def invalid(self) -> bool:
         return any(finding.severity == "invalid" for finding in self.findings)
 
-    @property
-    def client_error(self) -> float | None:
-        """Return the largest of the stages in seconds; `None` if a stage has none."""
-        errors = [stage.value(CLIENT_ERROR) for stage in self.stages]
-        observed = [error for error in errors if error is not None]
-        return max(observed) if observed and len(observed) == len(errors) else None
-
     def at(self, label: str) -> StageView | None:
         """Return the stage of that label."""
         return next((stage for stage in self.stages if stage.label == label), None)
@@ -93,7 +81,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     except ValueError as error:
         raise NotARun(f"{run.folder} was made with what this version does not know: {error}") from None
     objectives = objectives or own.for_all
-    good = RunObjectives(objectives, own.by_class).first_tier
+    good = RunObjectives(objectives, own.by_class)
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
@@ -115,33 +103,17 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,
-        flow=_flow(run, flows.result(), edges, step),
+        flow=_flow(flows.result(), edges, step),
         findings=findings,
         uncached=any(event.what == UNCACHED for event in run.meta.events),
         profile=profile_files(run.folder),
-        disruptions=disruptions_of(run, in_tier(objectives)),
+        disruptions=disruptions_of(run, objectives),
     )
 
 
-def _flow(run: RunData, flows: Flows, edges: Instants, step: float) -> FlowSeries:
+def _flow(flows: Flows, edges: Instants, step: float) -> FlowSeries:
     throughput, in_flight = flows.tokens(edges) / step, flows.in_flight.averages(edges)
-    spans = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
-    levels = {name: [run.telemetry.level(name, start, end) for start, end in spans] for name in GAUGES}
-    gauges = {
-        name: _held([None if level is None else level.mean for level in of_gauge], int(HELD / step))
-        for name, of_gauge in levels.items()
-        if any(level is not None for level in of_gauge)
-    }
-    return FlowSeries(step, tuple(in_flight.tolist()), tuple(throughput.tolist()), gauges)
-
-
-def _held(values: Sequence[float | None], steps: int) -> tuple[float | None, ...]:
-    """Fill up to `steps` missing values with the last one before them."""
-    held: list[float | None] = []
-    for k in range(len(values)):
-        recent = reversed(values[max(0, k - steps) : k + 1])
-        held.append(next((value for value in recent if value is not None), None))
-    return tuple(held)
+    return FlowSeries(step, tuple(in_flight.tolist()), tuple(throughput.tolist()))
 
 
 def _edges(run: RunData) -> tuple[Instants, float]:

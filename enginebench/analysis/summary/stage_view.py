@@ -15,12 +15,12 @@ import polars as pl
 from enginebench.analysis.data.run_data import RunData, mean_of
 from enginebench.analysis.data.windows import Window
 from enginebench.analysis.summary.distributions import curves, distribution_of, distributions
-from enginebench.analysis.summary.objectives import attainment, goodput, judge
+from enginebench.analysis.summary.objectives import attainment, judge
 from enginebench.analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from enginebench.records.load import Rate
 from enginebench.records.metrics import BY_NAME, ICL, IN_FLIGHT, THROUGHPUT, TPOT, TTFT, TTFT_SINCE_DUE
 from enginebench.records.rules import is_failure
-from enginebench.records.slo import Objective, RunObjectives, in_tier, tiers_of
+from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import ClassView, Level, StageView, TurnView
@@ -29,13 +29,11 @@ MIN_REQUESTS = 6  # of a turn: the interval of a median needs them
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
-    """Without findings; `objectives` of all tiers are judged.
+    """Without findings.
 
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     run, window, scheduled = stage.run, stage.window, stage.scheduled
-    tiers = tiers_of(objectives)
-    attained = {tier: attainment(scheduled, RunObjectives(in_tier(objectives, tier))) for tier in tiers}
     return StageView(
         index=window.key.index,
         label=window.key.label,
@@ -55,10 +53,10 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         quantities=quantities_of(stage),
         gauges=_gauges(run, window),
         judgements=judge(scheduled, objectives),
-        attained={tier: share for tier, share in attained.items() if share is not None},
+        attained=attainment(scheduled, RunObjectives(objectives)),
         curves=curves(stage.ok),
         series=_series(stage),
-        classes=classes_of(scheduled, RunObjectives.from_workload(run.meta.workload).by_class, window),
+        classes=classes_of(scheduled, RunObjectives.from_workload(run.meta.workload).by_class),
         turns=turns_of(scheduled),
     )
 
@@ -102,9 +100,7 @@ def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) ->
     return tuple(float(total / count) if count else None for total, count in zip(sums, counts, strict=True))
 
 
-def classes_of(
-    scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]], window: Window
-) -> tuple[ClassView, ...]:
+def classes_of(scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]]) -> tuple[ClassView, ...]:
     """Return nothing if requests have no class. `objectives` are those of each class, judged without requests too:
     a server may have answered none of them.
 
@@ -116,8 +112,7 @@ def classes_of(
         requests = scheduled.filter(pl.col("request_class") == name)
         own = objectives.get(name, ())
         failed = sum(is_failure(outcome) for outcome in requests["outcome"])
-        good = goodput(requests, RunObjectives(own), (window.start, window.end))
-        classes.append(ClassView(name, len(requests), failed, distributions(requests, own), good, judge(requests, own)))
+        classes.append(ClassView(name, len(requests), failed, distributions(requests, own), judge(requests, own)))
     return tuple(classes)
 
 

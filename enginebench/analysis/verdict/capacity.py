@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enginebench.analysis.engine_runs import EngineRuns, loads_make_axis
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
 from enginebench.records.search import SearchRecord
-from enginebench.records.slo import Objective, in_tier
+from enginebench.records.slo import Objective
 from enginebench.records.view import Missing, StageView
 
 
@@ -32,7 +32,7 @@ class LoadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The load that one replica sustains within all objectives of a tier, in `unit`.
+    """The load that one replica sustains within all objectives, in `unit`.
 
     `load` is the highest load that meets them with no lower one missed, `None` if the lowest measured load misses them;
     `beyond` the lowest load that misses them, `None` if no higher load was measured. Both are `None` without a
@@ -81,7 +81,7 @@ def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity
     if not objectives or len(searches) < len(engine.runs):
         searches = []
     verdicts = _verdicts(engine, objectives, bool(searches))
-    verdicts = verdicts if searches else _implied(verdicts)
+    verdicts = verdicts if searches else confirm_implied(verdicts)
     if not (searches or (verdicts and loads_make_axis(engine.runs))):
         return None
     load, beyond = _bracket(verdicts)
@@ -97,9 +97,9 @@ def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity
     return _certified(measured, searches) if searches else measured
 
 
-def capacities_of(engines: Sequence[EngineRuns], tier: str | None = None) -> tuple[Capacity, ...]:
-    """The capacity of each engine that was judged by the objectives of a tier (the first one by default)."""
-    capacities = [capacity_of(engine, in_tier(engine.runs[0].objectives, tier)) for engine in engines]
+def capacities_of(engines: Sequence[EngineRuns]) -> tuple[Capacity, ...]:
+    """Return the capacity of each engine that was judged by objectives."""
+    capacities = [capacity_of(engine, engine.runs[0].objectives) for engine in engines]
     return tuple(capacity for capacity in capacities if capacity is not None)
 
 
@@ -120,7 +120,7 @@ def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: boo
     return tuple(sorted(verdicts, key=lambda verdict: verdict.load))
 
 
-def _implied(verdicts: tuple[LoadVerdict, ...]) -> tuple[LoadVerdict, ...]:
+def confirm_implied(verdicts: tuple[LoadVerdict, ...]) -> tuple[LoadVerdict, ...]:
     """Confirm what a confirmed verdict implies. The share of good requests falls as load grows: a load below one that
     is confirmed as met is met, and one above a load that is confirmed as missed is missed."""
     sure = [verdict for verdict in verdicts if verdict.slo.confirmed]

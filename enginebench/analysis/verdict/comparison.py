@@ -43,7 +43,6 @@ class Comparison:
     p: float | None
     significant: bool | None
     better: bool | None
-    paired: bool
 
 
 def interleaved(engines: Sequence[EngineRuns]) -> bool:
@@ -129,11 +128,10 @@ def _compare(ours: EngineRuns, theirs: EngineRuns, stage: str, column: Column) -
     top, bottom = (sample_of(_in_time(engine), stage, column) for engine in (ours, theirs))
     if not (top.complete and bottom.complete):
         return None
-    pairs = paired(ours, theirs)
-    ratio, p = samples.compare(column, top, bottom, pairs)
+    ratio, p = samples.compare(column, top, bottom, paired(ours, theirs))
     gain = None if ratio.value is None else ratio.value - (1 if column.relative else 0)
     better = (gain > 0) is (column.better == "higher") if gain and column.better is not None else None
-    return Comparison(ours.label, theirs.label, stage, column, ratio, p, None, better, pairs)
+    return Comparison(ours.label, theirs.label, stage, column, ratio, p, None, better)
 
 
 def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:

@@ -35,7 +35,7 @@ class ObjectiveVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SloVerdict:
-    """A load against all objectives of a tier, over its `runs` repeats.
+    """A load against all objectives, over its `runs` repeats.
 
     `share` of the `n` attempted requests were within every limit. `agreeing` runs have the status by themselves.
     `missing` says why the status is not measured.
@@ -51,21 +51,16 @@ class SloVerdict:
     missing: Missing | None = None
 
     @property
-    def within(self) -> int:
-        """Requests within every limit."""
-        return 0 if self.share is None else round(self.share * self.n)
-
-    @property
     def by_runs(self) -> bool:
         """Return whether the agreement of the runs alone confirms the status (sign test)."""
         return self.runs >= MIN_AGREEING_RUNS and self.agreeing == self.runs
 
 
 def judge(stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloVerdict:
-    """Judge the repeats of one load by the objectives of one tier."""
+    """Judge the repeats of one load by the objectives."""
     verdicts = tuple(_pool(objective, stages) for objective in objectives)
     status = _combine([verdict.status for verdict in verdicts])
-    share, n = _share_within(stages, objectives)
+    share, n = _share_within(stages)
     runs = [_combine([_status([stage], objective) for objective in objectives]) for stage in stages]
     verdict = SloVerdict(
         status=status,
@@ -108,10 +103,9 @@ def _combine(statuses: Sequence[Status]) -> Status:
     return Status.NOT_MEASURED if Status.NOT_MEASURED in statuses or not statuses else Status.MET
 
 
-def _share_within(stages: Sequence[StageView], objectives: Sequence[Objective]) -> tuple[float | None, int]:
+def _share_within(stages: Sequence[StageView]) -> tuple[float | None, int]:
     """The share of the attempted requests of all runs that were within every limit, and their number."""
-    tier = objectives[0].tier if objectives else ""
-    shares = [attained for stage in stages if (attained := stage.attained.get(tier)) is not None]
+    shares = [stage.attained for stage in stages if stage.attained is not None]
     n = sum(share.n for share in shares)
     return (sum((share.value or 0.0) * share.n for share in shares) / n if n else None), n
 

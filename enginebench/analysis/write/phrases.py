@@ -29,7 +29,7 @@ from enginebench.analysis.write.cells import (
 )
 from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
 from enginebench.records.load import Burst, Rate, Segment
-from enginebench.records.metrics import E2E, OBJECTIVES, TPOT, TTFT
+from enginebench.records.metrics import E2E, NTPOT, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
@@ -64,14 +64,14 @@ SPELLED_OUT = {
     TTFT: "first token (TTFT)",
     TPOT: "time per further token (TPOT)",
     E2E: "whole answer (E2E)",
-    "ntpot": "time per token with the wait (NTPOT)",
+    NTPOT: "time per token with the wait (NTPOT)",
 }
 PURPOSES = {
     "bracket": "Find and confirm the limit of {engine}, between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
     "continue_tune": "Go on with the race, which keeps what it has measured",
     "serve": "Serve with {variant}",
-    "confirm_alone": "Tune {variant} alone, with --pairs {pairs}",
+    "confirm_alone": "Tune {variant} alone in longer runs, which vary less",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
     "lower": "Test {engine} below {beyond}",
@@ -118,15 +118,15 @@ def tested_line(tested: Tested) -> str:
 
 def slo_line(objectives: Sequence[Objective]) -> str:
     """`first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms`; empty without an SLO."""
-    tiers: dict[str, list[str]] = {}
+    texts: list[str] = []
     spelled: set[str] = set()
     for objective in objectives:
         text, metric = objective.text, objective.metric
         if metric in SPELLED_OUT and metric not in spelled:
             text = f"{SPELLED_OUT[metric]} {text.partition(' ')[2]}"
             spelled.add(metric)
-        tiers.setdefault(objective.tier, []).append(text)
-    return "; ".join(f"{tier}: {in_words(texts)}" if tier else in_words(texts) for tier, texts in tiers.items())
+        texts.append(text)
+    return in_words(texts)
 
 
 def _abbreviations(document: Document) -> tuple[tuple[str, str], ...]:

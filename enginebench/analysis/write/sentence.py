@@ -389,7 +389,7 @@ def _tune(answer: TuneAnswer) -> str:
 def _referee(answer: RefereeAnswer) -> str:
     tool, true = clean(answer.tool), f"{answer.title} of {format_seconds(answer.true)}"
     if answer.exit_code != 0:
-        tool += " (ended by --timeout)" if answer.exit_code is None else f" (exit code {answer.exit_code})"
+        tool += f" (exit code {answer.exit_code})"
     if answer.counted is None:
         return f"{tool} left no results with answered requests: compare what it printed with the true {true}."
     if answer.reported is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from enginebench.records.formatting import format_bytes, format_count, format_share, in_words, significant
+from enginebench.records.formatting import counted, format_bytes, format_count, format_share, in_words, significant
 from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, Missing, StageView
 
@@ -24,7 +24,7 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"{format_count(users)} users had no answer yet when measuring began: the load was not full",
+            f"{counted(users, 'user')} had no answer yet when measuring began: the load was not full",
         )
     if unanswered := view.count("unanswered"):
         yield Evidence(

@@ -139,7 +139,7 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
         raise UserMistake(str(error)) from None
     frame = frame_of(summaries)
     asked = None if peak is None else Users(peak)
-    plan = PlanSettings(peak=asked, slo=frame.tier)
+    plan = PlanSettings(peak=asked, slo=frame.objectives)
     replicas = replicas_of(frame, plan) if asked is not None else ()
     target = ["--url", contender.url] if contender.url else ["--engine", contender.engine]
     target += [word for option in contender.options for word in ("-o", option)]

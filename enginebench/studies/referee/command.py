@@ -38,9 +38,6 @@ def referee(
         int,
         typer.Option(metavar="N", min=0, help="Leave out the first N requests, such as a test before the measurement."),
     ] = 0,
-    timeout: Annotated[
-        float, typer.Option(metavar="S", parser=duration(1), help="End the command after this time.")
-    ] = 600.0,
     runs: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep both observations as runs here, and {folder}.")
     ] = None,
@@ -63,7 +60,6 @@ def referee(
     """
     from enginebench.analysis.commands.output import check_formats, deliver
     from enginebench.analysis.tested import Tested
-    from enginebench.records.formatting import format_limit
     from enginebench.settings.console import stderr
     from enginebench.settings.system import raise_descriptor_limit
     from enginebench.studies.referee.observation import observe, reported_results, true_results
@@ -85,16 +81,15 @@ def referee(
             with sigterm_is_ctrl_c(), scripted_server(itl, tokens, truth, ttft, spread=0) as port:
                 url = f"http://127.0.0.1:{port}"
                 blanks = {"url": url, "port": str(port), "folder": str(folder.absolute())}
-                exit_code = run_tool([fill(word, blanks) for word in command], timeout)
+                exit_code = run_tool([fill(word, blanks) for word in command])
         except KeyboardInterrupt:
             log.print("stopped; nothing was compared")
             raise typer.Exit(2) from None
         true = observe(true_results(truth, url, started_at, {"output_tokens": tokens}, skip), truth, place, "true")
         if true is None:
-            stopped = f"was ended after {format_limit(timeout)} (--timeout)"
-            ended = stopped if exit_code is None else f"ended with exit code {exit_code}"
             raise UserMistake(
-                f"{tool} {ended} and no request was answered: it must stream /v1/chat/completions at {url}."
+                f"{tool} ended with exit code {exit_code} and no request was answered: it must stream "
+                f"/v1/chat/completions or /v1/completions at {url}."
             )
         written = Path(fill(results, blanks)) if results else folder
         load = reported_results(written, started_at.timestamp())

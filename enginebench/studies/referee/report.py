@@ -15,6 +15,7 @@ from enginebench.records.metrics import (
     ACHIEVED_RATE,
     BY_NAME,
     E2E,
+    OUTPUT_TOKENS,
     PERCENTILES,
     QUANTITY_BY_NAME,
     THROUGHPUT,
@@ -83,13 +84,11 @@ ROWS = (
 )
 
 
-def document_of(
-    tool: str, exit_code: int | None, true: Observation, reported: Observation | None, tested: Tested
-) -> Document:
+def document_of(tool: str, exit_code: int, true: Observation, reported: Observation | None, tested: Tested) -> Document:
     columns = (Column("", text=True), Column("true"), Column("reported"), Column("error"))
     return Document(
         title=f"{tool} next to a server of known timing",
-        tested=replace(tested, output_tokens=true.stage.value("output_tokens"), requests=true.answered),
+        tested=replace(tested, output_tokens=true.stage.value(OUTPUT_TOKENS), requests=true.answered),
         objectives=(),
         answer=_answer(tool, exit_code, true, reported),
         candidates=Table(
@@ -106,7 +105,7 @@ def document_of(
     )
 
 
-def _answer(tool: str, exit_code: int | None, true: Observation, reported: Observation | None) -> RefereeAnswer:
+def _answer(tool: str, exit_code: int, true: Observation, reported: Observation | None) -> RefereeAnswer:
     observations = [true] if reported is None else [true, reported]
     few = [row for row in TTFT_ROWS if any(row.read(o).missing is Missing.FEW_REQUESTS for o in observations)]
     row = next((row for row in TTFT_ROWS if row not in few), TTFT_ROWS[-1])

@@ -38,16 +38,14 @@ def tool_name(command: Sequence[str]) -> str:
     return next((name for name in names if name.rstrip("0123456789.") not in {"env", "python"}), command[0])
 
 
-def run_tool(command: Sequence[str], seconds: float) -> int | None:
-    """Return the exit code, or `None` if the tool was ended after `seconds`. All its processes are ended.
+def run_tool(command: Sequence[str]) -> int:
+    """Return the exit code. All processes of the tool are ended.
 
     Standard output is for the document, so the tool's goes to standard error.
     """
     process, guard = start_guarded(command, stdout=STDERR, start_new_session=True)
     try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
+        return process.wait()
     finally:
         try:
             _signal_group(process.pid, signal.SIGTERM)

@@ -26,7 +26,7 @@ RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
 MIN_BUDGET = 60.0  # seconds
-SHORT = 20 * 60.0  # seconds: the budget of a short form, where none is given
+SHORT = 30 * 60.0  # seconds: the budget of a short form, where none is given
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 NAME = typer.Argument(
@@ -35,7 +35,7 @@ NAME = typer.Argument(
     "is. report: make its report again.",
     show_default=False,
 )
-QUICK = typer.Option("--quick", help="The grid's short form, in twenty minutes at most: --budget sets another time.")
+QUICK = typer.Option("--quick", help="The grid's short form, in half an hour at most: --budget sets another time.")
 BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
 FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
@@ -49,6 +49,7 @@ REPEAT = typer.Option(
     min=1,
     help="Repeats in place of the grid's; more of them narrow the intervals, of a finished study too.",
 )
+ANY_COMMIT = typer.Option("--any-commit", help="Go on with another commit of enginebench than before.")
 INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
 
 
@@ -63,6 +64,7 @@ def study(
     part: Annotated[list[str] | None, PART] = None,
     repeat: Annotated[int | None, REPEAT] = None,
     install: Annotated[bool, INSTALL] = False,
+    any_commit: Annotated[bool, ANY_COMMIT] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a declared grid of engines, models and loads, and write one report.
@@ -97,7 +99,7 @@ def study(
         raise UserMistake("--install takes its own time: give it alone first, or leave out --budget.")
     seconds = (SHORT if quick else None) if budget is None else read_time(budget)
     chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
-    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeat, install, terminal):
+    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeat, install, any_commit, terminal):
         raise typer.Exit(2)
     return None
 
@@ -128,6 +130,7 @@ def _run(
     chosen: Chosen,
     repeats: int | None,
     install: bool,
+    any_commit: bool,
     terminal: Terminal,
 ) -> bool:
     """Return whether no cell failed and nothing but the budget stopped the study."""
@@ -153,7 +156,7 @@ def _run(
             if install:
                 began = time.monotonic()
             deadline = math.inf if budget is None else began + budget - REPORTING
-            measure(place, lacking, deadline, budget, terminal)
+            measure(place, lacking, deadline, budget, any_commit, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")

@@ -7,11 +7,12 @@
     bench/<cell>.json the document of a bench cell
     logs/             what servers and benches wrote
     running/          the cell that is measured now
+    disturbed/        runs that differed from their neighbours and were repeated once; in no number of the report
     interrupted/      what a cell left that did not come to its end, or failed and was run again
     report.html …     made of all this, and rebuildable
 
-A cell without a line has not ended: it is run again. Of several lines of a cell the last one counts, and nothing
-follows a `done`.
+A cell without a line has not ended: it is run again. Of several lines of a cell the last one counts. Only `disturbed`
+follows a `done`: the cell has not ended then.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from enginebench.studies.study.grid_file import check_labels
 
 SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
-RUNS, BENCH, LOGS = "runs", "bench", "logs"
+RUNS, BENCH, LOGS, DISTURBED = "runs", "bench", "logs", "disturbed"
 RUNNING, INTERRUPTED, LOCK = "running", "interrupted", "study.lock"
 CellOutcome = Literal["done", "skipped", "failed"]
 
@@ -74,11 +75,12 @@ class Sitting(Struct, frozen=True, kw_only=True):
 class CellRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a cell ended. `seconds` with loading; `path` of its run or document, relative to the study's folder.
 
-    A `reason` is a sentence: why it was skipped, why it failed, or what of it is not measured although it is done.
+    A `reason` is a sentence: why it was skipped, why it failed or was repeated, or what of it is not measured although
+    it is done.
     """
 
     cell: str
-    outcome: CellOutcome
+    outcome: CellOutcome | Literal["disturbed"]
     started_at: str
     seconds: float
     reason: str | None = None
@@ -94,7 +96,7 @@ class CellState(Struct, frozen=True):
 
     @property
     def outcome(self) -> CellOutcome | Literal["left"]:
-        return "left" if self.record is None else self.record.outcome
+        return "left" if self.record is None or self.record.outcome == "disturbed" else self.record.outcome
 
     @property
     def reason(self) -> str | None:
@@ -112,6 +114,7 @@ class StudyFolder(Struct, frozen=True):
     facts: StudyFacts
     sittings: tuple[Sitting, ...]
     cells: tuple[CellState, ...]
+    disturbed: Mapping[str, CellRecord] = {}  # runs that were repeated, by cell
 
     @property
     def grid(self) -> Grid:
@@ -144,11 +147,11 @@ def load_study(folder: Path) -> StudyFolder:
         raise NotAStudy(f"{folder} is not the folder of a study: it has no {STUDY}.") from None
     except ValueError as error:
         raise NotAStudy(str(error)) from None
-    records = {record.cell: record for record in read_records(folder)}
+    records, disturbed = _read_records(folder)
     cells = cells_of(facts.grid)
     expected = _expected(facts.grid, cells, records)
     states = tuple(CellState(cell, records.get(cell.id), expected[cell.id]) for cell in cells)
-    return StudyFolder(folder, facts, tuple(_lines(folder / SITTINGS, Sitting)), states)
+    return StudyFolder(folder, facts, tuple(_lines(folder / SITTINGS, Sitting)), states, disturbed)
 
 
 def _checked(path: Path, facts: StudyFacts) -> StudyFacts:
@@ -169,16 +172,20 @@ def holds_results(folder: Path) -> bool:
     return any((folder / name).exists() for name in (RUNS, BENCH))
 
 
-def read_records(folder: Path) -> list[CellRecord]:
-    """Read the last line of each cell, without those that lead out of the folder."""
+def _read_records(folder: Path) -> tuple[dict[str, CellRecord], dict[str, CellRecord]]:
+    """Read how each cell ended, and those that were disturbed, by cell, without lines that lead out of the folder."""
     last: dict[str, CellRecord] = {}
+    disturbed: dict[str, CellRecord] = {}
     for record in _lines(folder / CELLS, CellRecord):
         path = Path(record.path or "")
         if path.is_absolute() or ".." in path.parts:
             continue
-        if record.cell not in last or last[record.cell].outcome != "done":
+        if record.outcome == "disturbed":
+            disturbed[record.cell] = record
+            last.pop(record.cell, None)
+        elif record.cell not in last or last[record.cell].outcome != "done":
             last[record.cell] = record
-    return list(last.values())
+    return last, disturbed
 
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:

@@ -107,7 +107,7 @@ class Grid(Struct, frozen=True, forbid_unknown_fields=True):
     repeats: int = 3
     seed: int = 0
     keep_loaded: bool = False
-    slo: tuple[str, ...] = ()  # as `--slo` takes them, tiers too
+    slo: tuple[str, ...] = ()  # as `--slo` takes them
     peak: str = ""  # as `--peak` takes it
     price: Price | None = None
     not_measured: tuple[NotMeasured, ...] = ()

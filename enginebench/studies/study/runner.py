@@ -17,12 +17,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import structs
+
 from enginebench.records.files import read_meta, read_requests
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.bench_cell import BenchFailed, OutOfTime, bench_cell
+from enginebench.studies.study.disturbed import disturbed_cells
 from enginebench.studies.study.folder import (
     BENCH,
     CELLS,
+    DISTURBED,
     INTERRUPTED,
     LOCK,
     LOGS,
@@ -93,8 +97,8 @@ class Runner:
         self._unloadable: dict[tuple[str, str], str] = {}
 
     def run(self) -> bool:
-        """Run the remaining cells, and once more those that were skipped or have failed. Return whether none remains:
-        the budget may end before. Ctrl-C ends it too."""
+        """Run the remaining cells, and once more those that were skipped, have failed or were disturbed. Return whether
+        none remains: the budget may end before. Ctrl-C ends it too."""
         self._put_aside_what_was_interrupted()
         tried: set[str] = set()
         try:
@@ -103,9 +107,11 @@ class Runner:
                     if self._lacking.is_missing(self._grid.engine(state.cell.engine)):
                         tried.add(state.cell.id)
                         self._run(state)
+                self._put_aside_what_was_disturbed()
                 while (following := self._next(tried)) is not None:
                     tried.add(following.cell.id)
                     self._run(following)
+                    tried -= self._put_aside_what_was_disturbed()
         except OutOfTime:
             self._terminal.say("The budget is over: the cell that was running is run again when the study goes on.")
         finally:
@@ -236,6 +242,23 @@ class Runner:
 
     def _write(self, record: CellRecord) -> None:
         append_line(self._folder / CELLS, record)
+
+    def _put_aside_what_was_disturbed(self) -> set[str]:
+        """Have disturbed runs repeated for which there is time, each once. Return the ids of their cells."""
+        study = load_study(self._folder)
+        disturbed = disturbed_cells(study)
+        expected = sum(state.expected for state in study.cells if state.cell in disturbed or state.outcome == "left")
+        if expected > self._deadline - time.monotonic():
+            return set()
+        for state in study.cells:
+            if state.cell in disturbed and state.record is not None:
+                self._terminal.say(f"disturbed, and run again: {state.cell.id}: {disturbed[state.cell]}")
+                path = f"{DISTURBED}/{state.cell.id}"
+                record = structs.replace(state.record, outcome="disturbed", reason=disturbed[state.cell], path=path)
+                self._write(record)
+                (self._folder / DISTURBED).mkdir(exist_ok=True)
+                self._place(state.cell).rename(self._folder / path)
+        return {cell.id for cell in disturbed}
 
     def _put_aside_what_was_interrupted(self) -> None:
         """Processes of a killed study may still be ending: they write to their own folder, which is moved with them."""

@@ -28,6 +28,7 @@ from enginebench.studies.study.lacking import INSTALL, Lacking
 from enginebench.studies.study.runner import Runner, jobs_of, only_here
 from enginebench.studies.study.terminal import summary
 from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
+from engines.rust.programs import PROGRAMS, toolchain
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.run.host import commit_here, host_facts, versions
 from loadtests.harness.run.options import command_of_run
@@ -139,15 +140,27 @@ def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
     return lacking
 
 
-def measure(place: Path, lacking: Lacking, deadline: float, budget: float | None, terminal: Terminal) -> None:
-    """Run the remaining cells, up to the instant `deadline` of the monotonic clock."""
-    study = load_study(place)
+def measure(
+    place: Path, lacking: Lacking, deadline: float, budget: float | None, any_commit: bool, terminal: Terminal
+) -> None:
+    """Run the remaining cells, up to the instant `deadline` of the monotonic clock. Raises `UserMistake` if the others
+    were measured with another commit, unless that is allowed."""
+    study, commit = load_study(place), commit_here()
+    before = {sitting.commit for sitting in study.sittings} - {commit}
+    if before and commit is not None and study.with_outcome("done") and not any_commit:
+        raise UserMistake(
+            f"{place} was measured with the commit {before.pop()}, and this is {commit}: check that out, start "
+            "again in another --folder, or mix them with --any-commit."
+        )
+    engines = PROGRAMS.keys() & {row.engine for row in study.grid.engines}
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_of_run(),
-        commit=commit_here(),
+        commit=commit,
         host=host_facts(),
-        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(study.grid),
+        versions=versions("enginebench", "locust", "torch", "transformers")
+        | lacking.versions(study.grid)
+        | {f"{name}'s rustc": compiler for name in engines if (compiler := toolchain(name))},
         gpus=tuple(gpu_facts()),
         image=os.environ.get(IMAGE),
         budget=budget,

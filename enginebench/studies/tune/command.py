@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,14 +14,13 @@ import typer
 
 from enginebench.settings.flags import AsJson, duration, typed_texts, with_flags
 from enginebench.settings.schema import UserMistake, options_by_engine, settings_of
-from enginebench.studies.tune.folder import Goal, TuneFacts, open_folder
+from enginebench.studies.tune.folder import Goal, Question, open_folder
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from enginebench.studies.tune.course import Course
     from enginebench.studies.tune.variants import Entrant
-    from loadtests.harness.command.command_terminal import Terminal
 
 RUNS = RunSettings().runs
 OFFERED = {
@@ -53,14 +52,7 @@ FOR = typer.Option(
 )
 BUDGET = typer.Option(metavar="TIME", help="Stop in time: 30m, 2h. The same command goes on.", parser=duration(60))
 PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
-PAIRS = typer.Option(
-    metavar="N",
-    min=0,
-    help="Pairs of runs for each of the three looks of the confirmation. Default: 6 to 12, by the race's spread.",
-)
-LOAD_LIMIT = typer.Option(
-    metavar="S", help="A server that is not ready by then fails. Default: 15m.", parser=duration(1)
-)
+LOAD_LIMIT = typer.Option(metavar="S", help="A server that is not ready by then fails.", parser=duration(1))
 
 
 @with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
@@ -73,9 +65,8 @@ def tune(
     goal: Annotated[Goal, FOR] = "goodput",
     budget: Annotated[float | None, BUDGET] = None,
     price: Annotated[list[str] | None, PRICE] = None,
-    pairs: Annotated[int, PAIRS] = 0,
     scenario: Annotated[str, typer.Option(metavar="SCENARIO", help="The load of each run. Default: concurrent.")] = "",
-    load_limit: Annotated[float | None, LOAD_LIMIT] = None,
+    load_limit: Annotated[float, LOAD_LIMIT] = 900.0,
     folder: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the race. Default: one for this question in runs/.")
     ] = None,
@@ -101,8 +92,9 @@ def tune(
     from enginebench.analysis.commands.output import PAGE, deliver
     from enginebench.analysis.reports import GOOD, INVALID, NOT_ENOUGH
     from enginebench.analysis.settings import parse_prices
+    from enginebench.analysis.write.terminal import print_table
     from enginebench.studies.study.runner import only_here
-    from enginebench.studies.tune.report import tune_document
+    from enginebench.studies.tune.report import tune_document, variants_table
     from enginebench.studies.tune.runner import OutOfTime, TuneRunner
     from enginebench.studies.tune.score import MEASURES
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
@@ -110,14 +102,13 @@ def tune(
     from loadtests.harness.command.scenarios import find_scenario
     from loadtests.harness.run.options import command_of_run
 
-    began = time.monotonic()
-    terminal = Terminal()
+    began, terminal = time.monotonic(), Terminal()
     headers = options.pop("header") or []
     texts = typed_texts(Scenario, options) | typed_texts(RunSettings, options)
     chosen = scenario or SCENARIOS[goal]
     if not {"rate", "trace"} & set(texts):
         texts = {**LOADS.get(chosen, {}), **texts}
-    facts = TuneFacts(
+    question = Question(
         engines=tuple(engine or ()),
         urls=tuple(url or ()),
         options=tuple(option or ()),
@@ -127,20 +118,25 @@ def tune(
         scenario=chosen,
         texts=texts,
         prices=parse_prices("\n".join(price or ())),
-        pairs=pairs,
     )
-    _check(facts)
-    entered = _entrants(facts, headers)
+    entered = _entrants(question, headers)
     job = Job.of(find_scenario(chosen), texts, 1, ())
-    place = (folder or RUNS / facts.name).absolute()
-    open_folder(place, facts)
+    place = (folder or RUNS / question.name).absolute()
+    open_folder(place, question)
+
+    def show(course: Course) -> None:
+        if course.pairs:
+            terminal.say(f"{course.winner} has run {len(course.pairs)} times next to the default since the race")
+        else:
+            print_table(terminal.console, variants_table(course, MEASURES[goal][0]))
+
     code = NOT_ENOUGH
     with only_here(place), sigterm_is_ctrl_c():
         deadline = math.inf if budget is None else began + budget
-        runner = TuneRunner(place, facts, entered, job, terminal, deadline, load_limit or 900.0)
+        runner = TuneRunner(place, question, entered, job, terminal, deadline, load_limit)
         terminal.say(f"{len(runner.variants)} variants, the default first: {place}")
         try:
-            runner.run(lambda course: _show(course, MEASURES[goal][0], terminal))
+            runner.run(show)
         except OutOfTime:
             terminal.say("The budget is over. The same command goes on.")
         except KeyboardInterrupt:
@@ -153,42 +149,23 @@ def tune(
     raise typer.Exit(code)
 
 
-def _check(facts: TuneFacts) -> None:
-    """Raises `UserMistake` for settings that contradict each other."""
-    from enginebench.studies.tune.confirmation import MIN_PAIRS
-
-    if find_spec("polars") is None:  # `make bundle` leaves it out
-        raise UserMistake("`tune` judges its runs, for which the packages are not here.")
-    if facts.goal == "cost" and not facts.prices:
-        raise UserMistake("--for cost needs --price, in US dollars per hour.")
-    if "slo" not in facts.texts:
-        raise UserMistake("`tune` needs an SLO, such as --slo ttft_p95=500ms,tpot_p95=50ms.")
-    if 0 < facts.pairs < MIN_PAIRS:
-        raise UserMistake(f"--pairs is {MIN_PAIRS} or more: fewer cannot confirm anything.")
-    if facts.restart and (facts.engines or len(facts.urls) != 1):
-        raise UserMistake("--restart starts the server of one --url, and of no --engine.")
-
-
-def _entrants(facts: TuneFacts, headers: Sequence[str]) -> list[Entrant]:
-    """Raises `UserMistake`, also for an engine that cannot run on this machine."""
+def _entrants(question: Question, headers: list[str]) -> list[Entrant]:
+    """Raises `UserMistake` for settings that contradict each other, and an engine that cannot run on this machine."""
     from enginebench.studies.tune.variants import entrants
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
 
-    own = facts.options if facts.engines else ()
-    tested = contenders(facts.engines, facts.urls, own, facts.models, headers)
-    chosen = {} if facts.engines else options_by_engine(facts.options, [""])[""]
-    entered = entrants(tested, facts.restart, chosen)
+    if find_spec("polars") is None:  # `make bundle` leaves it out
+        raise UserMistake("`tune` judges its runs, for which the packages are not here.")
+    if question.goal == "cost" and not question.prices:
+        raise UserMistake("--for cost needs --price, in US dollars per hour.")
+    if "slo" not in question.texts:
+        raise UserMistake("`tune` needs an SLO, such as --slo ttft_p95=500ms,tpot_p95=50ms.")
+    if question.restart and (question.engines or len(question.urls) != 1):
+        raise UserMistake("--restart starts the server of one --url, and of no --engine.")
+    own = question.options if question.engines else ()
+    tested = contenders(question.engines, question.urls, own, question.models, headers)
+    chosen = {} if question.engines else options_by_engine(question.options, [""])[""]
+    entered = entrants([replace(contender, restart=question.restart) for contender in tested], chosen)
     checked([replace(contender, options=()) for contender in tested])
     return entered
-
-
-def _show(course: Course, measure: str, terminal: Terminal) -> None:
-    """Print the variants after a round of the race, and the number of pairs after one of the confirmation."""
-    from enginebench.analysis.write.terminal import print_table
-    from enginebench.studies.tune.report import variants_table
-
-    if course.pairs:
-        terminal.say(f"{course.left[0]} has run {len(course.pairs)} times next to the default since the race")
-    else:
-        print_table(terminal.console, variants_table(course, measure))

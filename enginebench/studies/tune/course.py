@@ -1,94 +1,113 @@
-"""The course of a race: what its records mean, and what runs next. Replayed from the records, so that a race that was
-stopped goes on as if it had not been."""
+"""The course of a race and its confirmation: which variants run in which round.
+
+The scores of the runs decide everything, so that a race that was stopped goes on if the runs that it has had are given
+to it again.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from enginebench.analysis.answer import TuneOutcome
-from enginebench.records.view import Estimate
-from enginebench.studies.tune.confirmation import Confirmation, confirm, pairs_for
-from enginebench.studies.tune.folder import RunRecord
+from enginebench.studies.tune.confirmation import LOOKS, NOT_BEGUN, Confirmation, confirm
 from enginebench.studies.tune.race import Fit, Round, fit, survivors
 
-NOT_BEGUN = Confirmation(TuneOutcome.OPEN, Estimate(None))
+NEXT_BEST = 3  # variants that go on with the race if its winner has failed
 
 
-@dataclass(frozen=True, slots=True)
+class DefaultFailed(Exception):
+    """There is nothing to compare with."""
+
+
+@dataclass
 class Course:
-    """`variants` are all of them, the default first. `following` are those that still have to run in `round`; none at
-    the end. `left` are the survivors, the leader first, `failed` the reasons of the variants that were dropped. `race`
-    and `pairs` are the log scores of complete rounds. `fit` is of the race."""
+    """`variants` are those that have run, the default first; `left` are the survivors, the leader first. `race` and
+    `pairs` are the log scores of complete rounds; `fit` is of the race. `score` runs a variant in a round, and returns
+    `None` for a failure. `ended` is called after each round."""
 
-    variants: tuple[str, ...]
-    round: int
-    following: tuple[str, ...]
-    left: tuple[str, ...]
-    failed: Mapping[str, str]
-    race: tuple[Round, ...]
-    pairs: tuple[Round, ...]
-    fit: Fit | None
-    confirmation: Confirmation
+    default: str
+    seed: str
+    score: Callable[[int, str], float | None]
+    ended: Callable[[Course], None] = lambda course: None
+    variants: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    race: list[Round] = field(default_factory=list)
+    pairs: list[Round] = field(default_factory=list)
+    fit: Fit | None = None
+    confirmation: Confirmation = NOT_BEGUN
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.variants.append(self.default)
+        self.left.append(self.default)
 
     @property
-    def in_race(self) -> bool:
-        return len(self.left) > 1
+    def winner(self) -> str:
+        """Return the variant that led the race when it was over; empty for the default."""
+        return self.left[0] if self.race and len(self.left) == 1 and self.left[0] != self.default else ""
 
+    def enter(self, names: Sequence[str]) -> list[float | None]:
+        """Run variants next to the default. Return their log scores relative to its own, `None` for a failure. Raises
+        `DefaultFailed`."""
+        new = [name for name in dict.fromkeys(names) if name not in self.variants]
+        self.variants += new
+        self.left += new
+        scores = self._round([self.default, *dict.fromkeys(names)])
+        self._add(scores)
+        return [scores[name] - scores[self.default] if name in scores else None for name in names]
 
-def course_of(
-    records: Sequence[RunRecord], variants: Sequence[str], batches: Sequence[int], seed: int, pairs_a_look: int = 0
-) -> Course:
-    """`variants` are in order, the default first. The first rounds have a batch of proposals each, of these sizes,
-    next to the default; `batches` is empty if all variants run from the first round on. `pairs_a_look` is 0 if
-    the spread decides."""
-    default = variants[0]
-    ends = [1 + sum(batches[: k + 1]) for k in range(len(batches))]
-    by_round: dict[int, dict[str, RunRecord]] = {}
-    for record in records:
-        by_round.setdefault(record.round, {}).setdefault(record.variant, record)
-    race: list[Round] = []
-    pairs: dict[str, list[Round]] = {}
-    failed: dict[str, str] = {}
-    number = 0
-    while True:
-        alive = [name for name in variants if name not in failed]
-        race_fit = fit(race, alive) if race else None
-        confirmation = NOT_BEGUN
-        if number < len(ends):
-            batch = variants[ends[number] - batches[number] : ends[number]]
-            left, participants = alive, [default, *batch]
-        elif default in failed:
-            left, participants = [], []
-        else:
-            left = survivors(race, alive, max(len(ends), 1)) if race else alive
-            participants = list(left)
-        challenger = left[0] if len(left) == 1 and race else default
-        if challenger != default:
-            assert race_fit is not None
-            own = pairs.setdefault(challenger, [])
-            differences = [scores[challenger] - scores[default] for scores in own]
-            confirmation = confirm(differences, race_fit.spread, pairs_a_look or pairs_for(race_fit.spread))
-            participants = [challenger, default] if confirmation.outcome is TuneOutcome.OPEN else []
-        elif len(left) == 1:
-            participants = []
-            confirmation = Confirmation(TuneOutcome.NONE, Estimate(None))
-        done = by_round.get(number, {})
-        order = random.Random(f"{seed} {number}").sample(participants, len(participants))
-        missing = tuple(name for name in order if name not in done)
-        if missing or not participants or (default in failed):
-            own = pairs.get(challenger, [])
-            return Course(
-                tuple(variants), number, missing, tuple(left), failed, tuple(race), tuple(own), race_fit, confirmation
-            )
-        for name in participants:
-            if done[name].score is None:
-                failed[name] = done[name].reason or ""
-        scores = {name: math.log(score) for name in participants if (score := done[name].score) is not None}
-        if challenger == default:
-            race += [scores] if scores else []
-        elif len(scores) == 2:
-            pairs[challenger].append(scores)
-        number += 1
+    def run(self) -> None:
+        """Race until one variant is left, and confirm it. Raises `DefaultFailed`."""
+        assert self.fit is not None
+        while True:
+            while len(self.left) > 1:
+                self.left = survivors(self.fit, self.left)
+                if len(self.left) > 1:
+                    self._add(self._round(self.left))
+            if not self.winner:
+                self.confirmation = Confirmation(TuneOutcome.NONE)
+                return
+            if self._confirm(self.winner):
+                return
+            self.left = [s.variant for s in self.fit.standings if s.variant not in self.failed][:NEXT_BEST]
+
+    def _confirm(self, winner: str) -> bool:
+        """Return whether the winner came to the end of its confirmation without a failure."""
+        assert self.fit is not None
+        self.pairs, self.confirmation = [], NOT_BEGUN
+        for look in LOOKS:
+            while len(self.pairs) < look:
+                scores = self._round([winner, self.default])
+                if winner in self.failed:
+                    return False
+                self.pairs.append(scores)
+                self.ended(self)
+            differences = [scores[winner] - scores[self.default] for scores in self.pairs]
+            self.confirmation = confirm(differences, self.fit.spread)
+            if self.confirmation.outcome is not TuneOutcome.OPEN:
+                break
+        return True
+
+    def _add(self, scores: Round) -> None:
+        self.race.append(scores)
+        self.left = [name for name in self.left if name not in self.failed]
+        self.fit = fit(self.race, [name for name in self.variants if name not in self.failed])
+        self.ended(self)
+
+    def _round(self, names: Sequence[str]) -> Round:
+        """Run variants in random order, and return the log scores of those that did not fail."""
+        scores = {}
+        for name in random.Random(f"{self.seed} {self.rounds}").sample(names, len(names)):
+            score = self.score(self.rounds, name)
+            if score is None:
+                self.failed.add(name)
+            else:
+                scores[name] = math.log(score)
+        if self.default in self.failed:
+            raise DefaultFailed
+        self.rounds += 1
+        return scores

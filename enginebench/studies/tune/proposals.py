@@ -2,69 +2,61 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.tune.variants import MAX_VARIANTS, Axis
+from enginebench.studies.tune.variants import Axis, Entrant
 
+MAX_VARIANTS = 40  # of a race without proposals
 BATCH, BATCHES = 6, 4  # variants that are proposed together, and how often
-MAX_TRIES = 20  # for one proposal that is not taken yet
-Tried = tuple[Mapping[str, str], float | None]
-"""Values of the options, and the log score relative to the default's in the same round; `None` for a failure."""
+FAILED = -100.0  # log score: the proposals only rank them
+Values = Mapping[str, str]
 
 
-def check_installed(size: int, entrants: int) -> None:
-    """Raises `UserMistake` if nothing can propose some of that number of variants."""
-    if entrants > 1:
+def are_too_many(entrants: Sequence[Entrant]) -> bool:
+    """Return whether only some of the variants can race. Raises `UserMistake` if nothing can propose them."""
+    size = sum(entrant.size for entrant in entrants)
+    if size <= MAX_VARIANTS:
+        return False
+    if len(entrants) > 1:
         raise UserMistake(f"{size} variants of several contenders are too many: name values for {MAX_VARIANTS}.")
     if find_spec("optuna") is None:
         raise UserMistake(
             f"{size} variants are too many for a race of at most {MAX_VARIANTS}: name fewer values, or install what "
             "proposes some of them: pip install 'enginebench[tune]'"
         )
+    return True
 
 
-def propose(axes: Sequence[Axis], tried: Sequence[Tried], seed: int) -> list[Mapping[str, str]]:
-    """Return a batch of values that were not tried, fewer if there are no more."""
+def propose(axes: Sequence[Axis], seed: int, run: Callable[[list[Values]], list[float | None]]) -> None:
+    """Propose batches of values that follow the scores of those before. `run` returns log scores, `None` for a failure.
+    Equal scores lead to equal proposals."""
     import optuna
-    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-
-    def distribution(axis: Axis) -> BaseDistribution:
-        if axis.low is None or axis.high is None:
-            return CategoricalDistribution(axis.values)
-        if axis.whole:
-            return IntDistribution(int(axis.low), int(axis.high), log=True)
-        return FloatDistribution(axis.low, axis.high, log=True)
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    distributions = {axis.name: distribution(axis) for axis in axes}
+    distributions = {axis.name: _distribution(axis) for axis in axes}
     # Proposals of a batch are not judged yet: `constant_liar` keeps their distance (Ginsbourger et al. 2010).
-    sampler = optuna.samplers.TPESampler(seed=seed + len(tried), n_startup_trials=BATCH, constant_liar=True)
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=BATCH, constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    scores = [score for _, score in tried if score is not None]
-    worst = min(scores, default=0.0) - math.log(2)
-    for values, score in tried:
-        parsed = {
-            name: values[name]
-            if isinstance(kind, CategoricalDistribution)
-            else (int if isinstance(kind, IntDistribution) else float)(float(values[name]))
-            for name, kind in distributions.items()
-        }
-        study.add_trial(
-            optuna.trial.create_trial(
-                params=parsed, distributions=distributions, value=worst if score is None else score
-            )
-        )
-    taken = [dict(values) for values, _ in tried]
-    batch: list[Mapping[str, str]] = []
-    for _ in range(BATCH * MAX_TRIES):
-        params = study.ask(distributions).params
-        values = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in params.items()}
-        if values not in taken:
-            taken.append(values)
-            batch.append(values)
-        if len(batch) == BATCH:
-            break
-    return batch
+    for _ in range(BATCHES):
+        trials = [study.ask(distributions) for _ in range(BATCH)]
+        values = [{name: _text(value) for name, value in trial.params.items()} for trial in trials]
+        for trial, score in zip(trials, run(values), strict=True):
+            study.tell(trial, FAILED if score is None else score)
+
+
+def _distribution(axis: Axis) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if axis.ends is None:
+        return CategoricalDistribution(axis.values)
+    low, high = axis.ends
+    if low.is_integer() and high.is_integer():
+        return IntDistribution(int(low), int(high), log=True)
+    return FloatDistribution(low, high, log=True)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

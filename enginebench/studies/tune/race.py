@@ -2,8 +2,9 @@
 
 A run's log score is the effect of its variant plus that of its round, which a drift of the machine goes into, plus
 noise with the tails of Student's t with four degrees of freedom: an outlying run weighs little. The fit iterates the
-weights of that distribution (Lange, Little and Taylor 1989, doi:10.2307/2290063). The worse half of the survivors is
-dropped after planned rounds (successive halving, Karnin, Koren and Somekh 2013), hopeless variants at once.
+weights of that distribution (Lange, Little and Taylor 1989, doi:10.2307/2290063). After each round the worse half of
+the survivors is dropped (successive halving, Karnin, Koren and Somekh 2013), of a few the worst quarter, and with them
+the hopeless ones.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ TAILS = 4.0  # degrees of freedom of the noise
 ITERATIONS = 20
 MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
 USUAL_SPREAD, PRIOR = 0.04, 4  # from run to run, before any is observed; counts as much as these degrees of freedom
-FINALISTS, FINAL_ROUNDS = 3, 2  # the final: at most three variants, two rounds together
-MIN_ROUNDS = 4  # before the final ends
-MANY = 6  # more survivors are halved after every round
+FEW = 10  # survivors, of which a round drops a quarter; of more it drops the half
 Round = Mapping[str, float]  # log score by variant
 
 
@@ -76,19 +75,10 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
     return Fit(tuple(standings), spread, freedom)
 
 
-def survivors(rounds: Sequence[Round], variants: Sequence[str], first: int = 1) -> list[str]:
-    """Return the variants that run in the next round, the leader first; a single one has won. `variants` are those
-    that did not fail, in any order. The `first` rounds count as one: each variant ran in one of them."""
-    left, together = list(variants), 0  # rounds since the last halving
-    for number in range(1, len(rounds) - first + 2):
-        together += 1
-        current = fit(rounds[: first + number - 1], variants)
-        ranked = [standing for standing in current.standings if standing.variant in left]
-        left = [s.variant for s in ranked if number == 1 or s.chance >= MIN_CHANCE]  # one run may be an outlying one
-        if len(left) > MANY or (len(left) > FINALISTS and number >= 2):
-            left, together = left[: math.ceil(len(left) / 2)], 0
-        elif number >= MIN_ROUNDS and together >= FINAL_ROUNDS and len(left) <= FINALISTS:
-            left = left[:1]
-        if len(left) == 1:
-            break
-    return left
+def survivors(current: Fit, left: Collection[str]) -> list[str]:
+    """Return those of `left`, at least two, that run in the next round, the leader first; a single one has won."""
+    ranked = [standing for standing in current.standings if standing.variant in left]
+    kept = math.ceil(len(ranked) / 2) if len(ranked) > FEW else len(ranked) - max(1, len(ranked) // 4)
+    # A variant with one run stays in spite of its chance: the run may be an outlying one.
+    others = [standing for standing in ranked[1:kept] if standing.runs == 1 or standing.chance >= MIN_CHANCE]
+    return [standing.variant for standing in (ranked[0], *others)]

@@ -1,9 +1,8 @@
-"""Run what the course of a race says, one variant after the other, each on a server of its own."""
+"""Run a race: each variant on a server of its own, and a line of its record as it ends."""
 
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,28 +10,16 @@ from pathlib import Path
 
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.folder import append_line
-from enginebench.studies.tune.course import Course, course_of
-from enginebench.studies.tune.folder import (
-    PROPOSED,
-    RUN_LINES,
-    RUNS,
-    Batch,
-    RunRecord,
-    TuneFacts,
-    read_batches,
-    read_runs,
-)
-from enginebench.studies.tune.proposals import BATCHES, check_installed, propose
+from enginebench.studies.tune.course import Course, DefaultFailed
+from enginebench.studies.tune.folder import RUN_LINES, RUNS, Question, RunRecord, read_runs
+from enginebench.studies.tune.proposals import Values, are_too_many, propose
 from enginebench.studies.tune.score import NoScore, score_of, summary_of
-from enginebench.studies.tune.variants import MAX_VARIANTS, Entrant, Variant, variants_of
+from enginebench.studies.tune.variants import Entrant, Variant
 from loadtests.harness.command.command_terminal import Terminal
-from loadtests.harness.command.drive import MeasuredRun, RunFailed, run_against
+from loadtests.harness.command.drive import Limits, RunFailed, measure
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.loaded import LoadedServers, Server
-from loadtests.harness.command.restarted_server import RestartedServer
 from loadtests.harness.command.run_order import Repeat
-from loadtests.harness.command.server_process import ServerFailed, ServerProcess
-from loadtests.harness.run.options import ENGINE_PID
+from loadtests.harness.command.server_process import ServerFailed
 
 PATIENCE, EXTRA = 3.0, 60.0  # a run may take that many times its planned duration, and at most these seconds
 SCALED = ("tensor_parallel", "replicas")  # options that multiply the price of an engine's GPUs
@@ -48,157 +35,104 @@ class TuneRunner:
     def __init__(
         self,
         folder: Path,
-        facts: TuneFacts,
+        question: Question,
         entrants: Sequence[Entrant],
         job: Job,
         terminal: Terminal,
         deadline: float = math.inf,
         loading: float = math.inf,
     ) -> None:
-        self.folder, self.facts = folder, facts
-        self._entrants, self._job, self._terminal = entrants, job, terminal
-        self._deadline, self._loading = deadline, loading
-        size = sum(entrant.size for entrant in entrants)
-        self._proposes = size > MAX_VARIANTS
-        self._batches: list[int] = []
-        if self._proposes:
-            check_installed(size, len(entrants))
-            self.variants = [entrants[0].default]
-            for batch in read_batches(folder):
-                self._enter(batch)
-        else:
-            self.variants = [variant for entrant in entrants for variant in variants_of(entrant)]
+        self.folder, self.question = folder, question
+        self._entrants, self._terminal = entrants, terminal
+        self._proposes = are_too_many(entrants)
+        tried = [entrants[0].default] if self._proposes else [v for entrant in entrants for v in entrant.variants]
+        self.variants = {variant.name: variant for variant in tried}
+        self.records = {(record.round, record.variant): record for record in read_runs(folder)}
+        self._job = replace(job, settings=replace(job.settings, runs=folder / RUNS, run_id=None))
+        planned = math.inf if job.planned is None else job.planned.duration.seconds or math.inf
+        self._limits = Limits(loading, PATIENCE * planned + min(EXTRA, loading), deadline)
+        self.course = Course(tried[0].name, question.name, self._score)
+
+    def run(self, ended: Callable[[Course], None]) -> None:
+        """Run what is missing, and call `ended` after each round that has a run. Raises `OutOfTime`, and `UserMistake`
+        if the default fails."""
+        before = len(self.records)
+
+        def show(course: Course) -> None:
+            if len(self.records) > before:
+                ended(course)
+
+        course = self.course
+        course.ended = show
+        try:
+            if self._proposes:
+                seed = int(self.question.name.rpartition("-")[2], 16)
+                propose(self._entrants[0].axes, seed, self._enter)
+            else:
+                course.enter([name for name in self.variants if name != course.default])
+            course.run()
+        except DefaultFailed:
+            reason = self.reasons[course.default]
+            raise UserMistake(f"{course.default} failed, so that nothing can be compared with it: {reason}") from None
 
     @property
-    def course(self) -> Course:
-        names = [variant.name for variant in self.variants]
-        return course_of(read_runs(self.folder), names, self._batches, self.facts.seed, self.facts.pairs)
+    def reasons(self) -> Mapping[str, str]:
+        """Return why variants have failed."""
+        return {record.variant: record.reason for record in self.records.values() if record.score is None}
 
-    def variant(self, name: str) -> Variant:
-        return next(variant for variant in self.variants if variant.name == name)
-
-    def place(self, number: int, name: str) -> Path:
-        """Return the folder of a variant's run in a round."""
-        index = next(k for k, variant in enumerate(self.variants) if variant.name == name)
-        return self.folder / RUNS / f"{number}-{index}"
-
-    def run(self, show: Callable[[Course], None]) -> None:
-        """Run to the end, calling `show` after each round. Raises `OutOfTime`, and `UserMistake` if the default
-        fails: nothing can be compared with it."""
-        shown = 0
-        while True:
-            course = self.course
-            if self._proposes and course.round >= len(self._batches) < BATCHES:
-                self._propose(course)
-                continue
-            if course.round > shown:
-                shown = course.round
-                show(course)
-            if not course.following:
-                break
-            self._run(course, self.variant(course.following[0]))
-        default = self.variants[0].name
-        if default in course.failed:
-            raise UserMistake(f"{default} failed, so that nothing can be compared with it: {course.failed[default]}")
-
-    def _propose(self, course: Course) -> None:
-        default, *proposed = (variant.name for variant in self.variants)
-        scores = {name: run[name] - run[default] for run in course.race for name in run}
-        values = [values for batch in read_batches(self.folder) for values in batch.values]
-        tried = [(own, scores.get(name)) for own, name in zip(values, proposed, strict=True)]
+    def _enter(self, batch: list[Values]) -> list[float | None]:
         entrant = self._entrants[0]
-        batch = Batch(tuple(propose(entrant.axes, tried, self.facts.seed)))
-        append_line(self.folder / PROPOSED, batch)
-        self._enter(batch)
+        proposed = [entrant.variant(values) for values in batch]
+        self.variants |= {variant.name: variant for variant in proposed}
+        return self.course.enter([variant.name for variant in proposed])
 
-    def _enter(self, batch: Batch) -> None:
-        self.variants += [self._entrants[0].variant(values) for values in batch.values]
-        self._batches.append(len(batch.values))
+    def _score(self, number: int, name: str) -> float | None:
+        """Return the score of a run, which is recorded or runs now; `None` for a failure. A variant that ran before has
+        a second try. Raises `OutOfTime`."""
+        if (number, name) not in self.records:
+            ran = any(record.variant == name for record in self.records.values())
+            record = self._run(number, self.variants[name])
+            if record.score is None and ran:
+                self._terminal.say(f"{name} runs again: {record.reason}", style="red")
+                record = self._run(number, self.variants[name])
+            if record.score is None:
+                self._terminal.say(f"{name} is dropped: {record.reason}", style="red")
+            append_line(self.folder / RUN_LINES, record)
+            self.records[number, name] = record
+        return self.records[number, name].score
 
-    def _run(self, course: Course, variant: Variant) -> None:
-        """Run a variant and write its record. One that ran before has a second try after a failure."""
-        began, number = time.monotonic(), course.round
-        path = self.place(number, variant.name)
-        ran = any(record.variant == variant.name and record.score for record in read_runs(self.folder))
-        for last in (False, True) if ran else (True,):
-            shutil.rmtree(path, ignore_errors=True)  # of a run that was interrupted or has failed
-            path.mkdir(parents=True)
-            starting, score, reason = 0.0, None, None
-            try:
-                measured, starting = self._measured(number, variant, path)
-                score = score_of(summary_of(measured.folder), self.facts.goal, self._price(variant))
-                break
-            except (ServerFailed, RunFailed, NoScore) as failure:
-                if time.monotonic() >= self._deadline:
-                    raise OutOfTime from None
-                reason = str(failure).partition("\n")[0]
-                ending = "is dropped" if last else "runs again"
-                self._terminal.say(f"{variant.name} {ending}: {failure}", style="red")
-        record = RunRecord(
+    def _run(self, number: int, variant: Variant) -> RunRecord:
+        began, score, run, reason = time.monotonic(), None, "", ""
+        try:
+            repeat = Repeat(number, f"{self.question.name}-{number}")
+            measured = measure(self._job, variant.contender, repeat, self._terminal, limits=self._limits)
+            run = measured.folder.name
+            if measured.overdue:
+                raise NoScore(
+                    f"it was not over within {self._limits.run:g} s; its output: {measured.folder}/locust.log"
+                )
+            if measured.died:
+                raise NoScore(f"its {measured.died} ended during the run; its output: {measured.folder}/server.log")
+            if not measured.complete:
+                raise NoScore(f"it did not come to its end; its output: {measured.folder}/locust.log")
+            score = score_of(summary_of(measured.folder), self.question.goal, self._price(variant))
+        except (ServerFailed, RunFailed, NoScore) as failure:
+            if time.monotonic() >= self._limits.ends:
+                raise OutOfTime from None
+            reason = str(failure).partition("\n")[0]
+        return RunRecord(
             round=number,
             variant=variant.name,
             score=score,
-            fresh=not course.in_race,
-            reason=reason,
             seconds=round(time.monotonic() - began, 1),
-            starting=round(starting, 1),
+            run=run,
+            fresh=bool(self.course.winner),
+            reason=reason,
         )
-        append_line(self.folder / RUN_LINES, record)
-
-    def _measured(self, number: int, variant: Variant, path: Path) -> tuple[MeasuredRun, float]:
-        """Return the run, and the seconds until its server was ready. Raises `OutOfTime`, `ServerFailed`, `RunFailed`,
-        and `NoScore` for a run that did not come to its end."""
-        began = time.monotonic()
-        contender = variant.contender
-        title = f"round {number + 1}, {variant.name}"
-
-        def server() -> Server:
-            log = path / "server.log"
-            if variant.command:
-                return RestartedServer(variant.command, contender.url, log)
-            return ServerProcess(contender.engine, contender.options, contender.model, log)
-
-        def in_time() -> None:
-            if time.monotonic() >= self._deadline:
-                raise OutOfTime
-            if time.monotonic() - began >= self._loading:
-                raise ServerFailed(f"its server was not ready within {self._loading:g} s.")
-
-        if contender.url and not variant.command:
-            return self._under_load(number, contender.url, variant, path, title, {}), 0.0
-        with (
-            LoadedServers(self._terminal, keep=False) as servers,
-            servers.loaded(variant.name, server, title, True, in_time) as (loaded, variables),
-        ):
-            starting = time.monotonic() - began
-            measured = self._under_load(number, loaded.url, variant, path, title, variables)
-            if not loaded.alive:
-                raise RunFailed(f"its server ended during the run; its output: {loaded.log}")
-            if loaded.variables.get(ENGINE_PID) != variables.get(ENGINE_PID):  # our server replaced it
-                raise RunFailed(f"its engine ended during the run; its output: {loaded.log}")
-            return measured, starting
-
-    def _under_load(
-        self, number: int, url: str, variant: Variant, path: Path, title: str, variables: Mapping[str, str]
-    ) -> MeasuredRun:
-        planned = None if self._job.planned is None else self._job.planned.duration.seconds
-        limit = math.inf if planned is None else PATIENCE * planned + min(EXTRA, self._loading)
-        ends = min(time.monotonic() + limit, self._deadline)
-        job = replace(self._job, settings=replace(self._job.settings, runs=path.parent, run_id=path.name))
-        contender = variant.contender
-        contender = replace(contender, model=contender.model if contender.url else None)  # ours names its model itself
-        repeat = Repeat(number, f"{self.facts.name}-{number}")
-        measured = run_against(job, contender, url, path, repeat, self._terminal, variables, title, ends)
-        if not measured.complete:
-            if time.monotonic() >= self._deadline:
-                raise OutOfTime
-            reason = f"it was not over within {limit:g} s" if measured.overdue else "it did not come to its end"
-            raise NoScore(f"its run failed: {reason}; its output: {path}/locust.log")
-        return measured
 
     def _price(self, variant: Variant) -> float | None:
         """Return the price of the variant's server: of an engine that of its GPUs together."""
-        prices = dict(self.facts.prices)
+        prices = dict(self.question.prices)
         price = prices.get(variant.entrant, prices.get(""))
         options = dict(option.split("=", 1) for option in variant.contender.options)
         return None if price is None else price * math.prod(int(options.get(name, 1)) for name in SCALED)

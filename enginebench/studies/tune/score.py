@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,12 +16,10 @@ from enginebench.records.request import CUT_OFF
 from enginebench.studies.tune.folder import Goal
 
 MIN_SHARE = 0.5  # of a request in the window, or of the lowest load
-
-
 MEASURES: Mapping[Goal, tuple[str, str]] = {
-    "goodput": ("goodput", "req/s"),
+    "goodput": (GOODPUT, "req/s"),
     "capacity": ("capacity", "users"),
-    "cost": ("goodput per dollar", "requests per $"),
+    "cost": (f"{GOODPUT} per dollar", "requests per $"),
 }
 """What is compared, and its unit."""
 
@@ -40,18 +39,17 @@ def summary_of(folder: Path) -> RunSummary:
 
 def score_of(summary: RunSummary, goal: Goal, price: float | None) -> float:
     """`price` is US dollars per hour. Raises `NoScore` if no request was answered, or none after the server hung."""
-    outcomes: dict[str, int] = {}
+    outcomes = Counter[str]()
     for stage in summary.stages:
-        for outcome, count in stage.outcomes.items():
-            outcomes[outcome] = outcomes.get(outcome, 0) + count
-    answered = outcomes.pop("ok", 0)
-    if not outcomes and not answered:
+        outcomes.update(stage.outcomes)
+    answered, hung = outcomes.pop("ok", 0), outcomes[CUT_OFF]
+    if not answered and not outcomes.total():
         raise NoScore("no request ended in its window: it hung, or its warm-up was not over.")
     if not answered:
         endings = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
         raise NoScore(f"no request was answered ({endings}).")
-    if outcomes.get(CUT_OFF, 0) > answered:
-        raise NoScore(f"it hung: {outcomes[CUT_OFF]} requests had no answer at the end, {answered} were answered.")
+    if hung > answered:
+        raise NoScore(f"it hung: {hung} requests had no answer at the end, {answered} were answered.")
     if goal == "capacity":
         (capacity,) = capacities_of(engine_runs_of([summary])) or (None,)
         if capacity is None:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import psutil
 
@@ -20,90 +21,94 @@ from engines.contract.registry import check_options, settings
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.restarted_server import fill
 
-MAX_VARIANTS = 40  # of a race without proposals
 DEFAULT = "default"
 RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An option with the values to try. `low` and `high` are the ends of a range, from which values between may be
-    proposed."""
+    """An option with the values to try. Values between the `ends` of a range may be proposed."""
 
     name: str
     values: tuple[str, ...]
-    low: float | None = None
-    high: float | None = None
-    whole: bool = True
+    ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A contender with its options complete; `entrant` is its name without them. `command` starts its server, if
-    --restart does."""
+    """A contender with its options complete; `entrant` is its name without them."""
 
-    name: str
-    entrant: str
     contender: Contender
-    command: str = ""
+    entrant: str
+
+    @property
+    def name(self) -> str:
+        return self.contender.name
 
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A contender, and the axes of its variants. `options` are for all of them. `restart` is the command with
-    placeholders, whose first values are the default."""
+    """A contender, and the axes of its variants. `fixed` options are for all of them. The contender's `restart` has
+    places for the options, whose first values are the default."""
 
     contender: Contender
-    options: Mapping[str, str]
+    fixed: Mapping[str, str]
     axes: tuple[Axis, ...]
-    restart: str = ""
-    alone: bool = True
+    alone: bool
 
     @property
     def size(self) -> int:
         return math.prod(len(axis.values) for axis in self.axes)
 
     @property
-    def grid(self) -> list[Mapping[str, str]]:
-        names = [axis.name for axis in self.axes]
-        return [dict(zip(names, values, strict=True)) for values in itertools.product(*(a.values for a in self.axes))]
+    def default(self) -> Variant:
+        first = {axis.name: axis.values[0] for axis in self.axes}
+        return self.variant(first if self.contender.restart else {}, DEFAULT)
 
     @property
-    def default(self) -> Variant:
-        first = {axis.name: axis.values[0] for axis in self.axes} if self.restart else {}
-        return self.variant(first, DEFAULT)
+    def variants(self) -> list[Variant]:
+        """Return the default, then the other combinations of all values."""
+        grid = itertools.product(*([(axis.name, value) for value in axis.values] for axis in self.axes))
+        different = [dict(values) for values in grid if not self._is_default(dict(values))]
+        return [self.default, *map(self.variant, different)]
 
     def variant(self, values: Mapping[str, str], name: str = "") -> Variant:
         name = name or " ".join(f"{option}={value}" for option, value in values.items())
         if not self.alone:
             name = f"{self.contender.name} {name}" if self.axes else self.contender.name
-        complete = {**self.options, **values}
-        options = () if self.restart else tuple(f"{option}={value}" for option, value in complete.items())
-        contender = replace(self.contender, name=name, options=options)
-        return Variant(name, self.contender.name, contender, fill(self.restart, complete) if self.restart else "")
+        options = {**self.fixed, **values}
+        if self.contender.restart:
+            contender = replace(self.contender, name=name, restart=fill(self.contender.restart, options))
+        else:
+            typed = tuple(f"{option}={value}" for option, value in options.items())
+            contender = replace(self.contender, name=name, options=typed)
+        return Variant(contender, self.contender.name)
 
-    def is_default(self, values: Mapping[str, str]) -> bool:
-        if self.restart:
+    def _is_default(self, values: Mapping[str, str]) -> bool:
+        if self.contender.url:
             return all(values[axis.name] == axis.values[0] for axis in self.axes)
-        engine = self.contender.engine
-        checked = [check_options(engine, {**self.options, **own}) for own in (values, {})]
-        return (checked[0].shared, checked[0].parsed) == (checked[1].shared, checked[1].parsed)
+        return self._parsed(values) == self._parsed({})
+
+    def _parsed(self, values: Mapping[str, str]) -> tuple[Any, Any]:
+        checked = check_options(self.contender.engine, {**self.fixed, **values})
+        return checked.shared, checked.parsed
 
 
-def entrants(contenders: Sequence[Contender], restart: str, chosen: Mapping[str, str]) -> list[Entrant]:
-    """Return the contenders with their axes: those of their options, else of what their engines declare. `chosen` are
-    the options for a server that `restart` starts. Raises `UserMistake`."""
-    alone = len(contenders) == 1
+def entrants(contenders: Sequence[Contender], chosen: Mapping[str, str]) -> list[Entrant]:
+    """Return the contenders with the values of their options, else of what their engines declare. `chosen` are the
+    options for a server that is restarted. Raises `UserMistake`."""
     entered = []
     for contender in contenders:
-        if contender.url:
-            axes, fixed = _split({name: _axis(name, text, True) for name, text in chosen.items()})
-            fill(restart, dict.fromkeys(chosen, "")) if restart or chosen else None
+        if contender.engine:
+            axes = _engine_axes(contender)
         else:
-            axes, fixed = _of_engine(contender)
-        entered.append(Entrant(contender, fixed, axes, restart if contender.url else "", alone))
+            axes = [_axis(name, text) for name, text in chosen.items()]
+            fill(contender.restart, chosen)
+        fixed = {axis.name: axis.values[0] for axis in axes if len(axis.values) == 1}
+        tried = tuple(axis for axis in axes if axis.name not in fixed)
+        entered.append(Entrant(contender, fixed, tried, len(contenders) == 1))
     if sum(entrant.size for entrant in entered) < 2:
-        engine = next((contender.engine for contender in contenders if contender.engine), "")
+        engine = contenders[0].engine
         raise UserMistake(
             f"{engine} declares no options worth tuning: name them, such as -o NAME=16,64."
             if engine
@@ -112,45 +117,27 @@ def entrants(contenders: Sequence[Contender], restart: str, chosen: Mapping[str,
     return entered
 
 
-def variants_of(entrant: Entrant) -> list[Variant]:
-    """Return the default, then the other combinations of all values."""
-    combinations = [entrant.variant(values) for values in entrant.grid if values and not entrant.is_default(values)]
-    return [entrant.default, *combinations]
-
-
-def _of_engine(contender: Contender) -> tuple[tuple[Axis, ...], dict[str, str]]:
+def _engine_axes(contender: Contender) -> list[Axis]:
     """Raises `UserMistake` for an option that does not exist, and a value that it does not take."""
-    settings_by_name = {setting.name: setting for setting in settings(contender.engine)}
     texts = dict(option.split("=", 1) for option in contender.options)
-    check_options(contender.engine, {name: text for name, text in texts.items() if name not in settings_by_name})
-    axes, fixed = _split(
-        {name: _axis(name, text, "int" in str(settings_by_name[name].hint)) for name, text in texts.items()}
-    )
-    if not axes:
-        declared = {name: s.tune for name, s in settings_by_name.items() if s.tune and name not in texts}
-        axes = tuple(_axis(name, text, "int" in str(settings_by_name[name].hint)) for name, text in declared.items())
+    axes = [_axis(name, text) for name, text in texts.items()]
+    if all(len(axis.values) == 1 for axis in axes):
+        declared = {setting.name: setting.tune for setting in settings(contender.engine) if setting.tune}
+        axes += [_axis(name, text) for name, text in declared.items() if name not in texts]
     for axis in axes:
         for value in axis.values:
-            check_options(contender.engine, {**fixed, axis.name: value})
-    return axes, fixed
+            check_options(contender.engine, {axis.name: value})
+    return axes
 
 
-def _split(axes: Mapping[str, Axis]) -> tuple[tuple[Axis, ...], dict[str, str]]:
-    """Separate options with several values from those with a single one."""
-    fixed = {name: axis.values[0] for name, axis in axes.items() if len(axis.values) == 1}
-    return tuple(axis for name, axis in axes.items() if name not in fixed), fixed
-
-
-def _axis(name: str, text: str, whole: bool) -> Axis:
+def _axis(name: str, text: str) -> Axis:
     """Raises `UserMistake` for a range without two ends above zero."""
     if match := RANGE.fullmatch(text.strip()):
         low, high = float(match[1]), float(match[2])
-        whole = whole and low.is_integer() and high.is_integer()
         if not 0 < low < high:
             raise UserMistake(f"a range is LOW..HIGH with 0 < LOW < HIGH, as in 512..8192, not `{text}`.")
-        steps = [low * 2**k for k in range(1 + math.floor(math.log2(high / low) + 1e-9))]
-        steps += [high] if steps[-1] < high else []
-        return Axis(name, tuple(f"{step:.10g}" for step in steps), low, high, whole)
+        steps = [low * 2**k for k in range(math.ceil(math.log2(high / low) - 1e-9))]
+        return Axis(name, tuple(f"{step:.10g}" for step in (*steps, high)), (low, high))
     cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1
     words = {"cores": cores, "cores/2": max(cores // 2, 1)}
     values = (value.strip() for value in text.split(","))

@@ -78,10 +78,10 @@ def _chunk(choices: str, rest: str = "") -> str:
 
 
 SOME_ID = f"chatcmpl-{0:018x}"
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + _frame(
-    _chunk('{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}')
-)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+ROLE = _frame(_chunk('{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'))
 TOKEN = _frame(_chunk('{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}'))
+TEXT_TOKEN = _frame(_chunk('{"index":0,"text":" token","logprobs":null,"finish_reason":null}'))
 _MODELS = b'{"object":"list","data":[{"id":"scripted","object":"model","created":1790000000,"owned_by":"enginebench"}]}'
 MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_MODELS), _MODELS)
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
@@ -94,10 +94,8 @@ def _of(truth: Truth, data: bytes) -> bytes:
 
 def _tail(tokens: int) -> bytes:
     usage = f',"usage":{{"prompt_tokens":8,"completion_tokens":{tokens},"total_tokens":{tokens + 8}}}'
-    return (
-        _frame(_chunk('{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}'), _chunk("", usage), "[DONE]")
-        + b"0\r\n\r\n"
-    )
+    end = '{"index":0,"delta":{},"text":"","logprobs":null,"finish_reason":"length"}'
+    return _frame(_chunk(end), _chunk("", usage), "[DONE]") + b"0\r\n\r\n"
 
 
 class ScriptedServer:
@@ -176,7 +174,7 @@ class ScriptedServer:
         if not blank or len(body) < (int(length[1]) if length else 0):
             return
         connected.inbox = b""
-        if head.startswith(b"POST /v1/chat/completions "):
+        if head.startswith((b"POST /v1/chat/completions ", b"POST /v1/completions ")):
             stamp = kernel_stamp(timespec(ancillary))
             self._begin(connected, head, body, noticed if stamp is None else stamp - self._offset.middle, noticed)
         else:
@@ -185,15 +183,16 @@ class ScriptedServer:
     def _begin(self, connected: Connected, head: bytes, body: bytes, received: int, noticed: int) -> None:
         user = re.search(rb'"user": *"([^"]*)"', body) or re.search(rb"(?i)x-request-id: *(\S+)", head)
         limit = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
-        prompt = re.search(rb'"content": *("[^"]*")', body)
+        prompt = re.search(rb'"(?:content|prompt)": *("(?:[^"\\]|\\.)*")', body)
         answer = f"chatcmpl-{len(self.truths):018x}"
         user_text, prompt_text = (match[1].decode() if match else "" for match in (user, prompt))
         truth = Truth(user_text, prompt_text, answer, received, noticed)
         self.truths.append(truth)
-        connected.truth, connected.token = truth, _of(truth, TOKEN)
+        chat = head.startswith(b"POST /v1/chat/")
+        connected.truth, connected.token = truth, _of(truth, TOKEN if chat else TEXT_TOKEN)
         connected.left = truth.asked = int(limit[1]) if limit else self._tokens
         connected.due = noticed + round(self._ttft * self._random.uniform(1 - self._spread, 1 + self._spread))
-        self._send(connected, _of(truth, HEAD))
+        self._send(connected, _of(truth, HEAD + ROLE if chat else HEAD))
         heapq.heappush(self._due, (connected.due, next(self._order), connected))
 
     def _write_token(self, connected: Connected) -> None:

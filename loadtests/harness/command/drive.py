@@ -12,12 +12,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from enginebench.records.files import read_meta
 from enginebench.records.formatting import format_share
@@ -32,9 +31,17 @@ from loadtests.harness.command.loaded import LoadedServers
 from loadtests.harness.command.restarted_server import RestartedServer
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.run_progress import progress, where_it_stands
-from loadtests.harness.command.server_process import LOCUST, PORTS, ServerProcess, listen
+from loadtests.harness.command.server_process import LOCUST, PORTS, ServerFailed, ServerProcess, StartedServer, listen
 from loadtests.harness.live.live_json import read_live
-from loadtests.harness.run.options import COMMAND, FILES_UNCACHED, PROMPT_SET, REPEAT, command_of_run, processes_options
+from loadtests.harness.run.options import (
+    COMMAND,
+    ENGINE_PID,
+    FILES_UNCACHED,
+    PROMPT_SET,
+    REPEAT,
+    command_of_run,
+    processes_options,
+)
 from loadtests.harness.run.results_folder import FOLDER, new_folder
 
 POLL = 0.5  # seconds between two updates of the progress
@@ -48,9 +55,22 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
+    """`complete`: Locust ended the run as planned. `overdue`: the run was ended at its time limit. `died` is the
+    process that ended before it, if one did: our server replaces an engine that has ended."""
+
     folder: Path
-    complete: bool  # Locust ended the run as planned
-    overdue: bool = False  # the run was ended at its time limit
+    complete: bool
+    overdue: bool = False
+    died: Literal["", "server", "engine"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds until a server is ready and of a run, and the instant of the monotonic clock at which both end."""
+
+    loading: float = math.inf
+    run: float = math.inf
+    ends: float = math.inf
 
 
 def measure(
@@ -59,48 +79,49 @@ def measure(
     repeat: Repeat,
     terminal: Terminal,
     kept: LoadedServers | None = None,
+    limits: Limits = Limits(),
 ) -> MeasuredRun:
     """Run the job against a contender. Its engine is served for this run, or stays loaded among `kept`.
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
-    name = contender.name
+    name, began = contender.name, time.monotonic()
     folder = new_folder(job.settings, name, datetime.now(UTC))
     log = folder / "server.log"
     uncached = drop_cache(contender, terminal)
-    if contender.url:
-        with restarted(contender, log, terminal) as variables:
-            return run_against(job, contender, contender.url, folder, repeat, terminal, {**variables, **uncached})
 
-    def new_server() -> ServerProcess:
+    def tested(tested: Contender, url: str, variables: Mapping[str, str]) -> MeasuredRun:
+        ends = min(time.monotonic() + limits.run, limits.ends)
+        return run_against(job, tested, url, folder, repeat, terminal, {**variables, **uncached}, name, ends)
+
+    if contender.url and not contender.restart:
+        return tested(contender, contender.url, {})
+
+    def new_server() -> StartedServer:
+        if contender.restart:
+            return RestartedServer(contender.restart, contender.url, log)
         listener = listener_for(name, terminal, kept is not None)
         return ServerProcess(contender.engine, contender.options, contender.model, log, listener, contender.own_server)
 
-    servers = kept or LoadedServers(terminal, keep=False)
-    with servers.loaded(name, new_server, name, fresh=kept is None) as (server, variables):
+    def in_time() -> None:
+        if time.monotonic() >= min(began + limits.loading, limits.ends):
+            raise ServerFailed(f"its server was not ready within {limits.loading:g} s.")
+
+    # A server of ours has its own name for the loaded model.
+    unnamed = replace(contender, model=None) if contender.engine else contender
+    servers, fresh = kept or LoadedServers(terminal, keep=False), kept is None or bool(contender.restart)
+    with servers.loaded(name, new_server, name, fresh, in_time) as (server, variables):
         written = server.log.stat().st_size
         try:
-            unnamed = replace(contender, model=None)  # the server has its own name for the loaded model
-            measured = run_against(job, unnamed, server.url, folder, repeat, terminal, {**variables, **uncached})
+            measured = tested(unnamed, server.url, variables)
         finally:
             if server.log != log:  # an earlier run loaded the server
                 log.write_bytes(server.log.read_bytes()[written:])
-        if server.alive:
-            return measured
-        terminal.say(f"{name}: its server ended during the run; its output: {log}", style="red")
-        return replace(measured, complete=False)
-
-
-@contextmanager
-def restarted(contender: Contender, log: Path, terminal: Terminal) -> Iterator[Mapping[str, str]]:
-    """Start the server with the contender's own command, if it has one, and yield the variables for Locust."""
-    if not contender.restart:
-        yield {}
-        return
-    with RestartedServer(contender.restart, contender.url, log) as server:
-        with progress(terminal.console, contender.name) as show:
-            server.wait_until_ready(lambda seconds: show(None, f"starting, {seconds:.0f} s"))
-        yield server.variables
+        if not server.alive:
+            terminal.say(f"{name}: its server ended during the run; its output: {log}", style="red")
+            return replace(measured, complete=False, died="server")
+        replaced = server.variables.get(ENGINE_PID) != variables.get(ENGINE_PID)
+        return replace(measured, died="engine" if replaced else "")
 
 
 def drop_cache(contender: Contender, terminal: Terminal) -> dict[str, str]:

@@ -7,12 +7,9 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from loadtests.harness.command.command_terminal import Terminal
-from loadtests.harness.command.restarted_server import RestartedServer
 from loadtests.harness.command.run_progress import progress
-from loadtests.harness.command.server_process import ServerProcess
+from loadtests.harness.command.server_process import StartedServer
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
-
-Server = ServerProcess | RestartedServer
 
 
 class LoadedServers:
@@ -20,7 +17,7 @@ class LoadedServers:
 
     def __init__(self, terminal: Terminal, keep: bool) -> None:
         self._terminal, self._keep = terminal, keep
-        self._servers: dict[Hashable, Server] = {}
+        self._servers: dict[Hashable, StartedServer] = {}
 
     def __enter__(self) -> LoadedServers:
         return self
@@ -34,11 +31,11 @@ class LoadedServers:
     def loaded(
         self,
         key: Hashable,
-        start: Callable[[], Server],
+        start: Callable[[], StartedServer],
         title: str,
         fresh: bool = False,
         waiting: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Server, Mapping[str, str]]]:
+    ) -> Iterator[tuple[StartedServer, Mapping[str, str]]]:
         """Yield the server of `key`, and the environment variables for a process that tests it. If it is not loaded,
         `start` makes it; with `fresh`, `start` makes a server for this block only.
 
@@ -63,7 +60,7 @@ class LoadedServers:
     def stop(self) -> None:
         self._end(list(self._servers)).close()
 
-    def _load(self, start: Callable[[], Server], title: str, waiting: Callable[[], None]) -> Server:
+    def _load(self, start: Callable[[], StartedServer], title: str, waiting: Callable[[], None]) -> StartedServer:
         def loading(seconds: float) -> None:
             show(None, f"loading, {seconds:.0f} s")
             waiting()

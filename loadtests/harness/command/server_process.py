@@ -1,4 +1,4 @@
-"""An engine behind our server, in a separate process, for the duration of a test."""
+"""Servers in a separate process, for the duration of a test: an engine behind our server."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Self
 
 import httpx
 import psutil
 
 from enginebench.settings.system import last_line
+from loadtests.harness.client.server_address import Address
 from loadtests.harness.command.guard import Guard, start_guarded
-from loadtests.harness.run.options import ENGINE_PID, SERVER_READY, SERVER_STARTED
+from loadtests.harness.run.options import ENGINE_PID, SERVER_LISTENING, SERVER_READY, SERVER_STARTED
 
 PYTHON = (sys.executable, "-P")  # without the current folder, whose files may have the names of packages
 LOCUST = (*PYTHON, str(Path(__file__).parents[1] / "users" / "launch.py"))
@@ -47,8 +49,94 @@ def listen(ports: Iterable[int]) -> socket.socket:
     raise ServerFailed(f"{reason}.")
 
 
-class ServerProcess:
-    """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` starts it; leaving the block always ends it."""
+class StartedServer:
+    """A server in a separate process, which leads a process group. Leaving the block always ends it."""
+
+    def __init__(self, command: Sequence[str], url: str, log: Path, group: bool, **settings: Any) -> None:
+        """The server's output goes to the file `log`. With `group`, all its processes are asked to end, not only the
+        first one, which else asks the others. `settings` are those of `Popen`."""
+        self.url, self.log = url, log
+        self._command, self._group, self._settings = command, group, settings
+        self._http = httpx.Client(verify=False, trust_env=False, timeout=1)  # making one takes 20 ms
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
+        self._started = self._listening = self._ready = 0
+        self._ending = False
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic_ns()
+        with self.log.open("ab") as log:
+            self._process, self._guard = start_guarded(
+                self._command,
+                group=self._group,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
+                **self._settings,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        assert self._guard is not None
+        with closing(self._http), closing(self._guard), suppress(ProcessLookupError):  # nothing of the group is left
+            self.terminate()
+            ends = time.monotonic() + (STOP_LIMIT if kind is None else STOP_LIMIT / 10)
+            while time.monotonic() < ends:
+                self._process.poll()
+                os.killpg(self._process.pid, 0)
+                time.sleep(MIN_POLL)
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def terminate(self) -> None:
+        """Ask the server to end, once; leaving the block waits for it."""
+        if self._process is not None and not self._ending:
+            self._ending = True
+            with suppress(ProcessLookupError):
+                (os.killpg if self._group else os.kill)(self._process.pid, signal.SIGTERM)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return environment variables for a process that tests this server, which must be ready."""
+        instants = {SERVER_STARTED: self._started, SERVER_LISTENING: self._listening, SERVER_READY: self._ready}
+        return {name: str(instant) for name, instant in instants.items() if instant}
+
+    def wait_until_ready(self, progress: Callable[[float], None]) -> None:
+        """Wait, calling `progress` with the seconds so far, which may raise. Raises `ServerFailed` if the server
+        ends."""
+        while self.alive:
+            if self._is_ready():
+                self._ready = time.monotonic_ns()
+                return
+            waited = (time.monotonic_ns() - self._started) / 1e9
+            progress(waited)
+            time.sleep(pause(waited))
+        raise ServerFailed(self._reason(last_line(self.log.read_text(errors="replace"))))
+
+    def _is_ready(self) -> bool:
+        raise NotImplementedError
+
+    def _status(self, path: str) -> int | None:
+        address = Address.parse(self.url)
+        try:
+            return self._http.get(address.origin + address.target(path)).status_code
+        except httpx.HTTPError:
+            return None  # the server does not answer yet
+
+    def _reason(self, line: str) -> str:
+        """Say why the server has ended, by the last line of its output."""
+        raise NotImplementedError
+
+
+class ServerProcess(StartedServer):
+    """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` serves an engine."""
 
     def __init__(
         self,
@@ -60,61 +148,23 @@ class ServerProcess:
         own_server: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`options` are `name=value`; the server's output goes to the file `log`. The server takes over `listener`.
-        With `own_server`, the engine's own server is started instead of ours. `settings` are environment variables."""
+        """`options` are `name=value`. The server takes over `listener`. With `own_server`, the engine's own server is
+        started instead of ours. `settings` are environment variables."""
         self.engine = engine
-        self._ready_path = "health" if own_server else "ready"  # as vLLM, SGLang, llama.cpp and trtllm-serve have it
-        self.log = log
+        self._ready_path = "/health" if own_server else "/ready"  # as vLLM, SGLang, llama.cpp and trtllm-serve have it
         self._listener = listener or listen([0])
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._command = [*PYTHON, "-m", "enginebench", "serve", engine]
-        self._command += [word for option in options for word in ("-o", option)]
-        self._command += ["--model", model] if model else []
-        self._command += ["--own-server"] if own_server else []
-        self._settings = dict(settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: Guard | None = None
-        self._started = self._ready = 0
-        self._ending = False
-
-    def __enter__(self) -> ServerProcess:
-        self._started = time.monotonic_ns()
         descriptor = self._listener.fileno()
-        with self.log.open("ab") as log, closing(self._listener):  # so that the port is free when the server ends
-            self._process, self._guard = start_guarded(
-                self._command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=[descriptor],
-                env={**os.environ, **self._settings, "ENGINEBENCH_LISTENER": str(descriptor)},
-                start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
-            )
-        return self
+        command = [*PYTHON, "-m", "enginebench", "serve", engine]
+        command += [word for option in options for word in ("-o", option)]
+        command += ["--model", model] if model else []
+        command += ["--own-server"] if own_server else []
+        url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        environment = {**os.environ, **(settings or {}), "ENGINEBENCH_LISTENER": str(descriptor)}
+        super().__init__(command, url, log, group=False, pass_fds=[descriptor], env=environment)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process is not None
-        assert self._guard is not None
-        with closing(self._guard):
-            if not self.alive:
-                return
-            self.terminate()
-            try:
-                self._process.wait(STOP_LIMIT if kind is None else STOP_LIMIT / 10)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)  # with its children: it leads a session of its own
-                self._process.wait()
-
-    def terminate(self) -> None:
-        """Ask the server to end, once; leaving the block waits for it."""
-        if self._process is not None and not self._ending:
-            self._ending = True
-            self._process.terminate()
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+    def __enter__(self) -> Self:
+        with closing(self._listener):  # so that the port is free when the server ends
+            return super().__enter__()
 
     @property
     def processes(self) -> tuple[int, int | None]:
@@ -126,28 +176,11 @@ class ServerProcess:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return environment variables for a process that tests this server, which must be ready."""
         _, engine = self.processes
-        values = {SERVER_STARTED: self._started, SERVER_READY: self._ready, ENGINE_PID: engine}
-        return {name: str(value) for name, value in values.items() if value is not None}
+        return super().variables | ({} if engine is None else {ENGINE_PID: str(engine)})
 
-    def wait_until_ready(self, progress: Callable[[float], None]) -> None:
-        """Wait, calling `progress` with the seconds so far. Raises `ServerFailed` if the server exits."""
-        assert self._process is not None
-        started = time.monotonic()
-        with httpx.Client(verify=False, trust_env=False, timeout=1) as http:
-            while True:
-                if self._process.poll() is not None:
-                    raise ServerFailed(self._reason())
-                try:
-                    if http.get(f"{self.url}/{self._ready_path}").status_code == 200:
-                        self._ready = time.monotonic_ns()
-                        return
-                except httpx.HTTPError:
-                    pass  # the server does not answer yet
-                progress(time.monotonic() - started)
-                time.sleep(pause(time.monotonic() - started))
+    def _is_ready(self) -> bool:
+        return self._status(self._ready_path) == 200
 
-    def _reason(self) -> str:
-        line = last_line(self.log.read_text(errors="replace"))
+    def _reason(self, line: str) -> str:
         return f"{line}\n(all output: {self.log})" if line else f"{self.engine} ended at once without output."

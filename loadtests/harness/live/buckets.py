@@ -39,7 +39,7 @@ class CountedMetrics(dict[str, Bucketed]):
 
     def __init__(self, objectives: RunObjectives) -> None:
         super().__init__()
-        self.objectives = objectives.first_tier
+        self.objectives = objectives
         all_objectives = [*objectives.for_all, *chain.from_iterable(objectives.by_class.values())]
         for metric in REQUEST_METRICS:
             limits = [objective.limit for objective in all_objectives if objective.column == metric.name]

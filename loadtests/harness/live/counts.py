@@ -36,7 +36,7 @@ class Counts(msgspec.Struct):
     outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     good: int = 0  # requests that met every objective
     evaluated: int = 0  # requests that are known to be good or not
-    met_and_missed: dict[str, list[int]] = {}  # two counts for each objective of the first tier
+    met_and_missed: dict[str, list[int]] = {}  # two counts for each objective
     output_tokens: int = 0
     arrived: float = 0.0  # tokens that arrived in the stage's window, of any request
     uncounted: int = 0  # requests with tokens in the window whose number is unknown

@@ -10,11 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client import Metric as MetricFamily
 
 from enginebench.records.metrics import (
+    GOOD_REQUESTS,
+    IN_FLIGHT,
     MOMENTARY,
+    OUTPUT_TOKENS,
     PERCENTILES,
     QUANTITIES,
+    RECENT_OFFERED_RATE,
     REQUEST_METRICS,
+    REQUESTS,
+    STAGE_INDEX,
     TOTALS,
+    USERS,
     Metric,
     Quantity,
 )
@@ -54,14 +61,14 @@ def families(live: LiveRun, started: float) -> Iterator[Family]:
         if objective.limit:
             limits[objective.name] = min(objective.limit, limits.get(objective.name, objective.limit))
     lines = [({**common, "objective": name}, limit) for name, limit in limits.items()]
-    yield _family("objective_seconds", "gauge", "The limit of each objective; of several tiers, the tightest.", lines)
+    yield _family("objective_seconds", "gauge", "The limit of each objective, or the tightest of several.", lines)
     yield from _momentary(common, live)
     yield from _of_stages(common, live, started)
     counts = live.counts()
     values: dict[str, list[tuple[Labels, float | None]]] = {
-        "requests": [({**common, "outcome": outcome}, count) for outcome, count in counts.outcomes.items()],
-        "good_requests": [(common, counts.good)] if objectives else [],
-        "output_tokens": [(common, counts.output_tokens)],
+        REQUESTS: [({**common, "outcome": outcome}, count) for outcome, count in counts.outcomes.items()],
+        GOOD_REQUESTS: [(common, counts.good)] if objectives else [],
+        OUTPUT_TOKENS: [(common, counts.output_tokens)],
     }
     for quantity in TOTALS:
         yield _family(name_of(quantity), "counter", _about(quantity), values[quantity.name])
@@ -74,10 +81,10 @@ def _momentary(common: Labels, live: LiveRun) -> Iterator[Family]:
     stage = live.meta.stages[-1] if live.meta.stages else None
     labels = {**common, "stage": keys_of(live.meta.plan)[stage.index].label if stage is not None else ""}
     values = {
-        "stage_index": stage.index if stage is not None else 0,
-        "users": None if live.is_open else live.users,
-        "in_flight": live.in_flight,
-        "recent_offered_rate": live.recent_offered_rate if live.is_open else None,
+        STAGE_INDEX: stage.index if stage is not None else 0,
+        USERS: None if live.is_open else live.users,
+        IN_FLIGHT: live.in_flight,
+        RECENT_OFFERED_RATE: live.recent_offered_rate if live.is_open else None,
     }
     for quantity in MOMENTARY:
         yield _family(name_of(quantity), "gauge", _about(quantity), [(labels, values[quantity.name])])

@@ -28,9 +28,9 @@ class TraceRequest:
     same text. If the trace has texts, `messages` has the (role, text) of a conversation, whose tokens are not known
     exactly. `output_tokens` is `None` if the length of the answer is not known.
 
-    `fields` of the body are sent as in the file, also messages that are more than text; only the API `endpoint` accepts
-    them. `pause` is the seconds from the end of the request before it in its session; `None` for the first. `expected`
-    is the exact answer of a question, by which it is graded.
+    `fields` of the body are sent as in the file, also messages that are more than text; only OpenAI's API of chats
+    accepts them. `pause` is the seconds from the end of the request before it in its session; `None` for the first.
+    `expected` is the exact answer of a question, by which it is graded.
     """
 
     prompt_tokens: int | None
@@ -39,7 +39,6 @@ class TraceRequest:
     block_tokens: int = 0
     messages: tuple[tuple[str, str], ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
-    endpoint: str = "chat"
     row: str = field(default="", compare=False)
     session: str | None = None
     pause: Second | None = None

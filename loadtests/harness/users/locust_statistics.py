@@ -10,7 +10,7 @@ from collections import deque
 
 from locust.env import Environment
 
-from enginebench.records.metrics import BY_NAME, REQUEST_METRICS
+from enginebench.records.metrics import BY_NAME, E2E, REQUEST_METRICS
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.counts import AT_A_TIME
@@ -60,7 +60,7 @@ class LocustStatistics:
             failure = RequestFailed(" ".join(filter(None, (record.outcome, str(record.status or "")))))
         # A failed request counts from its sending, if it was sent.
         since = record.t_sched if record.t_send is None else record.t_send
-        e2e = BY_NAME["e2e"].read(record)
+        e2e = BY_NAME[E2E].read(record)
         self._environment.events.request.fire(  # type: ignore[no-untyped-call]
             request_type="POST",
             name=path,

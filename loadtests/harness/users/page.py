@@ -14,7 +14,7 @@ from locust import argument_parser, events
 from locust.env import Environment
 from locust.runners import STATE_INIT
 
-from enginebench.records.metrics import columns
+from enginebench.records.metrics import IN_FLIGHT, columns
 from enginebench.records.stage import SECOND, Stage
 from enginebench.records.view import StageView
 from enginebench.settings.schema import UserMistake
@@ -52,7 +52,7 @@ class ShownRun:
             row["slo"] = self._slo(stage, view)
             row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
             row |= {column.key: cell(view, column) for column in columns("live")}
-            row["in_flight"] = f"{document.in_flight:,}" if stage.end is None else ""
+            row[IN_FLIGHT] = f"{document.in_flight:,}" if stage.end is None else ""
             row["findings"] = findings_text(view)
             rows.append(dict.fromkeys(titles(), "") | row)
         return rows
@@ -175,4 +175,4 @@ def titles() -> dict[str, str]:
         "answered": "Answers",
         "failed": "Failed",
     }
-    return counts | declared | {"in_flight": "In flight", "findings": "Findings"}
+    return counts | declared | {IN_FLIGHT: "In flight", "findings": "Findings"}

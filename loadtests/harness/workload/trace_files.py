@@ -1,7 +1,7 @@
 """Files of recorded requests: published traces, datasets, and runs. The rows of a file show its format.
 
 mooncake, azure, burstgpt   tables (`trace_tables.py`)
-requests, sharegpt, batch   rows with texts (`trace_requests.py`)
+requests, sharegpt          rows with texts (`trace_requests.py`)
 lines                       a file called *.txt, with a prompt in each line
 run                         the folder of a run: its requests again, when they were due
 
@@ -25,7 +25,6 @@ from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, 
 from loadtests.harness.workload.rows import Rows, lines, rows
 from loadtests.harness.workload.trace_requests import (
     REQUEST_COLUMNS,
-    read_batch,
     read_conversation,
     read_request,
     unsent_columns,
@@ -37,7 +36,6 @@ Arrivals = Iterator[TraceArrival | None]
 BY_ROW: dict[str, Callable[[Any, str], Arrivals]] = {
     "requests": read_request,
     "sharegpt": read_conversation,
-    "batch": read_batch,
     "lines": read_request,
 }
 FORMAT_ROWS = 100  # first rows, of which one must show the format
@@ -107,8 +105,6 @@ def _format_of(row: Any) -> str | None:
         return "requests"
     if not isinstance(row, Mapping):
         return None
-    if "custom_id" in row or ("url" in row and "body" in row):
-        return "batch"
     if "conversations" in row or isinstance(row.get("conversation"), list):
         return "sharegpt"
     named = row.keys() & REQUEST_COLUMNS

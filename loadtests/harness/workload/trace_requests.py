@@ -1,4 +1,4 @@
-"""Rows that are requests: prompts, messages, conversations, and the lines of batch files.
+"""Rows that are requests: prompts, messages and conversations.
 
 A row is sent as it is in the file, or refused: `UserMistake` names the mistake, and the reader of the file adds the
 row. Content that is more than text, such as images, calls of tools and their results, becomes a field of the body,
@@ -31,9 +31,6 @@ CHARACTERS_A_TOKEN = 4  # of answers that were recorded as text
 ROLES = ("system", "user", "assistant")
 SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model"), "assistant")}
 
-OF_THE_RUN = ("model", "stream", "stream_options", *LIMITS)  # fields of a batch's bodies that the run sets itself
-ENDPOINTS = {"/chat/completions": "chat", "/completions": "completions", "/responses": "responses"}
-
 Texts = tuple[tuple[str, str], ...]
 
 
@@ -62,33 +59,6 @@ def unsent_columns(row: Any) -> tuple[str, ...]:
     texts = ("prompt",) if "prompt" in row else (*TEXTS, *ABOUT)
     read = {*texts, *REQUEST_COLUMNS - set(TEXTS), *SYSTEMS, *LIMITS, *SENT, *KEPT}
     return tuple(str(name) for name in row if name not in read) if isinstance(row, Mapping) else ()
-
-
-def read_batch(row: Any, place: str) -> Iterator[TraceArrival]:
-    """A line of OpenAI's Batch API, `{"custom_id", "url", "body"}`, or of Anthropic's, with the body in `params`."""
-    row = _object(row, "it")
-    body = _object(row.get("body", row.get("params")), "its `body`")
-    url = str(row.get("url") or "/chat/completions")
-    endpoint = next((name for end, name in ENDPOINTS.items() if url.endswith(end)), None)
-    if endpoint is None:
-        raise UserMistake(f"it asks {url}, not one of {', '.join(ENDPOINTS)}")
-    fields = {name: value for name, value in body.items() if name not in OF_THE_RUN}
-    source = next((name for name in ("messages", "prompt", "input") if name in fields), None)
-    if source is None:
-        raise UserMistake("its `body` has neither `messages` nor `prompt` nor `input`")
-    if isinstance(fields[source], list) and len([text for text in fields[source] if isinstance(text, str)]) > 1:
-        raise UserMistake(f"its `{source}` is several texts, and one answer is measured")
-    if fields.get("n") not in (None, 1):
-        raise UserMistake(f"it asks for {fields['n']} answers, and one is measured")
-    texts: Texts = ()
-    if source == "messages":
-        texts, structured = _conversation(fields.pop(source))
-        fields |= structured
-    elif isinstance(fields[source], str):
-        texts = (("user", fields.pop(source)),)
-    endpoint = "messages" if "params" in row else endpoint
-    request = TraceRequest(None, _limit(body), messages=texts, fields=fields, endpoint=endpoint, row=place)
-    yield TraceArrival(None, (_sendable(request),))
 
 
 def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:

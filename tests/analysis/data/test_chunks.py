@@ -158,8 +158,7 @@ def test_chunks_of_a_window_are_those_of_every_answer_in_order(tmp_path: Path, m
     (window,) = chunks_within(path, start, end)
     assert window.stamp.tolist() == expected
     assert (window.due[window.request] <= window.stamp).all()
-    first = window.position == 0
-    assert (window.stamp[first] == window.first[window.request[first]]).all()
+    assert (window.first[window.request] <= window.stamp).all()
     monkeypatch.setattr(slices, "MAX_CHUNKS", len(expected) // 2)
     pieces = list(chunks_within(path, start, end))
     assert len(pieces) == slices.PIECES

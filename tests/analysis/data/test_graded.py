@@ -2,20 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from enginebench.analysis.data.graded import Graded, graded_by_load, mcnemar
+from enginebench.analysis.data.graded import Graded, graded_by_load
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
-
-
-@pytest.mark.parametrize(
-    ("lost", "gained", "p"),
-    [(0, 0, 1.0), (1, 0, 1.0), (3, 3, 1.0), (5, 1, 0.21875), (10, 0, 2 / 1024), (0, 10, 2 / 1024)],
-)
-def test_mcnemars_test_is_exact_and_two_sided(lost: int, gained: int, p: float) -> None:
-    assert mcnemar(lost, gained) == pytest.approx(p)
 
 
 def test_the_same_questions_are_compared_over_loads_and_repeats(tmp_path: Path) -> None:

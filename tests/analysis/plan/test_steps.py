@@ -176,9 +176,8 @@ def chunks(*stamped: tuple[int, float], due: list[float], prefilled: list[float]
     of = [stamp[request == k] for k in range(len(due))]
     first, last = np.array([each[0] for each in of]), np.array([each[-1] for each in of])
     output = np.array([float(len(each)) for each in of])
-    position = np.array([int((request[:k] == one).sum()) for k, one in enumerate(request.tolist())])
     asked = np.array(prefilled, dtype=np.float64)
-    return WindowChunks(0.0, 100.0, stamp, request, position, np.array(due), first, last, asked, output, output)
+    return WindowChunks(100.0, stamp, request, np.array(due), first, last, asked, output)
 
 
 def test_steps_by_hand() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy
 
-from enginebench.analysis.stats.repeats import ratio_test, repeats_interval
+from enginebench.analysis.stats.repeats import mcnemar, ratio_test, repeats_interval
 from enginebench.records.view import Estimate, Missing
 
 
@@ -58,3 +58,11 @@ def test_two_runs_have_no_interval() -> None:
     assert floored.low == pytest.approx(2 - 0.196, abs=1e-4)
     assert floored.high == pytest.approx(2 + 0.196, abs=1e-4)
     assert repeats_interval([2.0, 2.1, 2.2]).low == pytest.approx(2.1 - 0.1 / 3**0.5 * 4.3027, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "p"),
+    [(0, 0, 1.0), (1, 0, 1.0), (3, 3, 1.0), (5, 1, 0.21875), (10, 0, 2 / 1024), (0, 10, 2 / 1024)],
+)
+def test_mcnemars_test_is_exact_and_two_sided(lost: int, gained: int, p: float) -> None:
+    assert mcnemar(lost, gained) == pytest.approx(p)

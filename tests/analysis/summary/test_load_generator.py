@@ -60,8 +60,7 @@ def test_malformed_lines_and_missing_workers(tmp_path: Path) -> None:
     (found,) = [f for f in summarise(load_run(folder)).findings if f.kind == "records_missing"]
     assert (found.severity, found.evidence) == (
         "invalid",
-        "1 lines of requests*.jsonl are not records and were left out; the folder has records of 1 of the 3 worker "
-        "processes",
+        "requests*.jsonl has 1 malformed line, left out here; the folder has records of 1 of the 3 worker processes",
     )
     assert found.remedy.startswith("copy requests-*.jsonl of every worker"), "of the worst of both"
 

@@ -10,7 +10,7 @@ import pytest
 
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
-from enginebench.records.load import Rate, Users
+from enginebench.records.load import Rate
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import TelemetrySample
 from enginebench.records.view import Estimate, Missing
@@ -20,11 +20,9 @@ from tests.support.analysis.synthetic import (
     NOTHING_CAME,
     Engine,
     in_order,
-    meta_of,
     record,
     simulate,
     stages_of,
-    write_run,
 )
 
 
@@ -229,19 +227,6 @@ def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
     assert stage.gauges["client_cpu"].peak == pytest.approx(0.7)
     assert stage.gauges["loop_lag"].mean == pytest.approx(0.004)
     assert "kv_cache_usage" not in stage.gauges  # absent, not zero
-
-
-def test_a_gauge_is_drawn_from_one_sample_to_the_next(tmp_path: Path) -> None:
-    """Steps of a short run are shorter than the second between two samples."""
-    records = [record(k, k * SECOND // 10) for k in range(80)]
-    told = samples(enginebench_kv_cache_usage_ratio=[0.1 * (k + 1) for k in range(8)])
-    run = write_run(tmp_path / "run", meta_of(stages_of((Users(1),), 8.0)), records, told)
-    flow = summarise(load_run(run)).flow
-    assert flow.step == 0.2
-    usage = flow.gauges["kv_cache_usage"]
-    first = next(k for k, value in enumerate(usage) if value is not None)
-    assert all(value is not None for value in usage[first:])
-    assert usage[first : first + 6] == pytest.approx((0.1,) * 5 + (0.2,))
 
 
 def test_a_gauge_has_the_means_of_the_first_and_the_last_tenth(tmp_path: Path) -> None:

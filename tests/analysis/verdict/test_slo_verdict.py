@@ -20,14 +20,14 @@ def stage(good: int, n: int, unknown: int = 0, answer: SloAnswer = OPEN) -> Stag
     """`good` of `n` requests are within, and the outcome of `unknown` more is not known. There is no interval."""
     share = Estimate(good / n if n else None, n=n)
     outcomes = {"ok": n, "cut_off": unknown}
-    attained = {"": share} if n else {}
+    attained = share if n else None
     return view(8, {}, outcomes=outcomes, judgements=(Judgement(TTFT, share, answer, unknown),), attained=attained)
 
 
 def certain(share: float, effective: float) -> StageView:
     """With the interval of that many effective requests."""
     judgement = judged(TTFT, share, effective)
-    return view(8, {}, outcomes={"ok": judgement.share.n}, judgements=(judgement,), attained={"": judgement.share})
+    return view(8, {}, outcomes={"ok": judgement.share.n}, judgements=(judgement,), attained=judgement.share)
 
 
 def verdict_of(*stages: StageView) -> SloVerdict:
@@ -58,7 +58,7 @@ def test_status_is_the_nearest_rank_of_the_pooled_requests(stages: Sequence[Stag
 
 def test_share_and_n_are_of_all_runs() -> None:
     verdict = verdict_of(stage(90, 100), stage(300, 300))
-    assert (verdict.share, verdict.n, verdict.within, verdict.runs) == (0.975, 400, 390, 2)
+    assert (verdict.share, verdict.n, verdict.runs) == (0.975, 400, 2)
 
 
 UNCOUNTED = view(

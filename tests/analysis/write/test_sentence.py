@@ -331,8 +331,8 @@ OTHERS: list[tuple[Answer, str]] = [
         "tool reports TTFT p99 50.0 ms too low (true: 200 ms) and counts 1 of 1 answered request.",
     ),
     (
-        replace(referee, exit_code=None, reported=None),
-        "tool (ended by --timeout) reports no TTFT p99 and counts 788 of 789 answered requests.",
+        replace(referee, exit_code=3, reported=None),
+        "tool (exit code 3) reports no TTFT p99 and counts 788 of 789 answered requests.",
     ),
     (
         replace(referee, exit_code=3, reported=None, counted=None),

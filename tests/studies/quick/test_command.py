@@ -99,7 +99,7 @@ def test_speed_and_throughput_follow_the_law(told: Told) -> None:
 
 def test_replicas_follow_from_the_bracket(told: Told) -> None:
     frame = frame_of([told.summary])
-    (ours,) = replicas_of(frame, PlanSettings(peak=Users(80), slo=frame.tier))
+    (ours,) = replicas_of(frame, PlanSettings(peak=Users(80), slo=frame.objectives))
     assert ours.count is not None
     (capacity,) = frame.capacities.values()
     assert capacity.load is not None

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from enginebench.studies.study.folder import CELLS, CellRecord, append_line, load_study
+from enginebench.studies.study.folder import CELLS, SITTINGS, CellRecord, Sitting, append_line, load_study
 from enginebench.studies.study.grid import Chosen, cells_of
 from enginebench.studies.study.runner import only_here
-from enginebench.studies.study.sitting import open_study
+from enginebench.studies.study.sitting import measure, open_study
+from loadtests.harness.run.host import commit_here
 from tests.studies.study.test_grid_file import written
-from tests.studies.study.test_runner import silent
+from tests.studies.study.test_runner import Here, silent
 
 GRID = """
 title = "Small"
@@ -126,3 +127,13 @@ def test_other_runs_are_not_put_aside(grid: str) -> None:
     with pytest.raises(UserMistake, match="holds runs that are not of this study"):
         opened(grid)
     assert kept.exists()
+
+
+def test_a_study_does_not_mix_commits_unless_it_is_told_to(grid: str) -> None:
+    place = opened(grid)
+    sitting = Sitting(started_at="2026-11-02T10:00:00+00:00", command=(), commit="0" * 40, host={}, versions={})
+    append_line(place / SITTINGS, sitting)
+    append_line(place / CELLS, CellRecord(cell="users.tiny.slow.1", outcome="done", started_at="2026-11-02", seconds=1))
+    with pytest.raises(UserMistake, match=f"was measured with the commit 0{{40}}, and this is {commit_here()}"):
+        measure(place, Here(), 0.0, None, False, silent())
+    assert len(load_study(place).sittings) == 1

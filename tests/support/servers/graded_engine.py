@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from enginebench.settings.schema import setting
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest
 from loadtests.harness.workload.graded_questions import graded_questions
+from tests.support.servers.engine_server import serve
 
 STEP = 0.01  # seconds
 UNKNOWN = 5  # every fifth question is one that the model cannot answer
@@ -53,19 +54,5 @@ class GradedEngine(BlockingEngine):
         yield Chunk(f"It is {text}.", 4, "stop")
 
 
-def main() -> None:
-    from engines.process.child import ChildEngine
-    from servers.app import create_app
-    from servers.http.address import listen
-    from servers.openai.prompts import ByteTokenizer
-    from servers.serve import run
-    from servers.settings import ServerSettings
-
-    target = "tests.support.servers.graded_engine:GradedEngine"
-    engine = ChildEngine("graded", None, {"batch": sys.argv[1]}, target=target)
-    settings = ServerSettings(port=0, warm_up_tokens=0)
-    run(create_app(engine, ByteTokenizer(), settings), listen(settings))
-
-
 if __name__ == "__main__":
-    main()
+    serve("graded", "tests.support.servers.graded_engine:GradedEngine", {"batch": sys.argv[1]})

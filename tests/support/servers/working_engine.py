@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from enginebench.settings.schema import setting
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob, Usage
+from tests.support.servers.engine_server import serve
 
 TOKEN = 0.05
 SECRET_PATH = "/srv/models/secret"
@@ -51,19 +52,5 @@ class WorkingEngine(BlockingEngine):
             yield Chunk(" a", 1, "length" if last else None, known, usage)
 
 
-def main() -> None:
-    from engines.process.child import ChildEngine
-    from servers.app import create_app
-    from servers.http.address import listen
-    from servers.openai.prompts import ByteTokenizer
-    from servers.serve import run
-    from servers.settings import ServerSettings
-
-    target = "tests.support.servers.working_engine:WorkingEngine"
-    engine = ChildEngine("working", None, {"file": sys.argv[1]}, target=target)
-    settings = ServerSettings(port=0, warm_up_tokens=0)
-    run(create_app(engine, ByteTokenizer(), settings), listen(settings))
-
-
 if __name__ == "__main__":
-    main()
+    serve("working", "tests.support.servers.working_engine:WorkingEngine", {"file": sys.argv[1]})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
+import msgspec
 import pytest
 
-from validation.accuracy.client_accuracy import Row, compared, verdicts
-from validation.peers.tools import TOOLS, Load, Seen, ToolFailed
+from validation.accuracy.client_accuracy import Failure, Results, Row, compared, markdown
+from validation.peers.tools import Load, Seen, ToolFailed
 from validation.processes import Sample, between
 
-LOAD = Load(users=2, rate=50.0, tokens=11, seconds=10.0)
+LOAD = Load(users=2, tokens=11, itl=0.02, seconds=10.0)
 MS = 1_000_000
 
 
@@ -32,18 +34,22 @@ def truth(number: int) -> dict[str, Any]:
 
 
 TRUTHS = [truth(number) for number in range(101)]
-SAMPLES = [Sample(at * 250 * MS, tree=at * 0.125, machine=at * 0.25) for at in range(60)]  # half a core of one
+SAMPLES = [
+    Sample(at * 250 * MS, tree=at * 0.125, machine=at * 0.25, memory=at * 10**6) for at in range(60)
+]  # half a core of one
 
 
 def row(seen: list[Seen], key: str = "enginebench") -> Row:
-    return compared(TOOLS[key], LOAD, seen, TRUTHS, SAMPLES, server_cpu=2.5, load_average=0.1, command=["tool"])
+    return compared(key, 1, LOAD, seen, TRUTHS, SAMPLES, server_cpu=2.5, load_average=0.1, command=["tool"])
 
 
 def test_what_a_tool_reports_too_much_is_its_error() -> None:
     one = row([Seen(f"r{n}", ttft=0.203, tpot=0.0201) for n in range(101)])
     assert one.ttft.bias == pytest.approx(0.003)
     assert one.ttft.p99 == pytest.approx(0.003)
-    assert one.tpot.p99 == pytest.approx(0.005)
+    assert one.tpot.p99 == pytest.approx(0.0001)
+    assert one.nominal == pytest.approx(55)  # two streams of 11 tokens in 0.4 s
+    assert one.memory == 59_000_000
     assert one.requests == 81  # those of the first two seconds count for nobody
     assert one.unmatched == 0
 
@@ -69,13 +75,39 @@ def test_between_two_samples_lies_a_straight_line() -> None:
     assert between(SAMPLES, 14_750 * MS, 99_000 * MS, "tree") == 0.0  # nothing is known after the last
 
 
-def test_the_verdict_is_the_heaviest_load_that_was_true_and_made() -> None:
-    light = row([Seen(f"r{n}", 0.2, 0.02) for n in range(101)])
-    heavy = replace(light, achieved=1000.0, nominal=1000.0, cores=0.5)
-    assert list(verdicts([light, heavy])) == [
-        "enginebench: p99 error under 10 ms up to 1,000 tokens/s, 2,000 per core used."
+EXACT = row([Seen(f"r{n}", 0.2005, 0.02) for n in range(101)])
+
+
+def test_the_same_command_goes_on_where_it_was_stopped() -> None:
+    results, tools = Results(itl=10.0, seconds=6.0), ["enginebench", "guidellm", "aiperf"]
+    cells = list(results.missing(tools, [1, 10], 2))
+    assert [cell[1:] for cell in cells[::3]] == [(1, 1), (1, 2), (10, 1), (10, 2)]
+    assert all(sorted(cell[0] for cell in cells[start : start + 3]) == sorted(tools) for start in range(0, 12, 3))
+    assert [cell[0] for cell in cells[:3]] != [cell[0] for cell in cells[3:6]]
+    for tool, users, number in cells[:4]:
+        results.rows.append(replace(EXACT, tool=tool, users=users, round=number))
+    written = json.dumps({"made_at": "today", **asdict(results)})
+    assert list(msgspec.json.decode(written, type=Results).missing(tools, [1, 10], 2)) == cells[4:]
+    results.failures.append(Failure("aiperf", 10, 1, "it had not ended after 70 s"))
+    assert list(results.missing(tools, [1, 10], 2)) == [c for c in cells[4:] if c[:2] != ("aiperf", 10)]
+
+
+def test_tables_have_medians_of_rounds_and_reasons() -> None:
+    results = Results(itl=10.0, seconds=6.0)
+    for number, p99 in enumerate((0.0001, 0.0002, 0.5), 1):
+        enough = replace(EXACT, users=1000, round=number, requests=100, ttft=replace(EXACT.ttft, p99=p99))
+        results.rows += [enough, replace(EXACT, users=10, round=number)]
+    results.failures.append(Failure("guidellm", 10, 2, "exit code 1, no results:\nlast words"))
+    lines = list(markdown(results))
+    assert lines[:5] == [
+        "| TTFT error, p99, ms | 10 streams | 1,000 streams |",
+        "|---|---:|---:|",
+        f"| enginebench {EXACT.version} | 0.500* | 0.200 |",
+        "| guidellm 0.8.1 | failed | — |",
+        "",
     ]
-    fallen_short = replace(heavy, nominal=2000.0)
-    assert "up to 110 tokens/s" in next(verdicts([light, fallen_short]))
-    late = replace(light, ttft=replace(light.ttft, p99=0.02))
-    assert list(verdicts([late])) == ["enginebench: above 10 ms already at the lightest load."]
+    assert (
+        lines[lines.index("| peak memory, MB | 10 streams | 1,000 streams |") + 2]
+        == f"| enginebench {EXACT.version} | 59 | 59 |"
+    )
+    assert lines[-1] == "- guidellm at 10 streams: exit code 1, no results:"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from enginebench.records.load import Load, Rate, Users
+from enginebench.records.metrics import E2E, TTFT
 from enginebench.records.search import ProbeRecord, ProbeShare, SearchRecord, SearchState
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
@@ -42,7 +43,7 @@ class SearchPlan:
 
     def goal(self) -> Goal:
         whole = self.by != "rate"
-        limits = [objective.limit for objective in self.objectives if objective.metric in {"ttft", "e2e"}]
+        limits = [objective.limit for objective in self.objectives if objective.metric in {TTFT, E2E}]
         return Goal(
             shares=tuple(1 - objective.q for objective in self.objectives),
             precision=self.precision,
