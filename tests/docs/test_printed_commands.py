@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from glob import glob
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ from enginebench.studies.study.archive import pack
 from enginebench.studies.study.folder import StudyFacts, write_facts
 from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.sitting import variants as variants_here
-from loadtests.harness.command import run_order
+from loadtests.harness.command import engine_checks, run_order
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.engines.documented_engine import installed
@@ -58,6 +59,7 @@ CHECKED_ELSEWHERE = (
 
 LONG = ("run", "quick", "study", "tune", "calibrate", "referee", "serve", "bench")
 VERDICTS = (0, 1, 3)
+number_formats = cache(engine_checks._choices)  # starts a process for each engine
 REACHED = "everything before the load was in order"
 NOT_BUILT = "cannot run here"  # an engine that this machine lacks; the command is right
 
@@ -153,6 +155,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise UserMistake(REACHED)
 
+    monkeypatch.setattr(engine_checks, "_choices", number_formats)
     monkeypatch.setattr(run_order, "prepared", reached)  # it asks the servers
     monkeypatch.setattr("loadtests.harness.calibration.calibrate.calibrate", reached)
     monkeypatch.setattr("enginebench.studies.referee.tool.which", lambda name: name)
