@@ -233,7 +233,13 @@ async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) 
 
     Raises the server's refusal as an `EngineError`.
     """
-    async with client.stream("POST", path, json=body) as answer:
+    import httpx
+
+    async with contextlib.AsyncExitStack() as opened:
+        try:
+            answer = await opened.enter_async_context(client.stream("POST", path, json=body))
+        except httpx.RemoteProtocolError:  # the server had closed a kept connection, and answered nothing
+            answer = await opened.enter_async_context(client.stream("POST", path, json=body))
         if answer.status_code != 200:
             raise _refusal(answer, await answer.aread())
         async for event in _events(answer):

@@ -31,7 +31,7 @@ from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
-from engines.remote import connections, posted
+from engines.remote import posted
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"
@@ -103,7 +103,8 @@ class LlamaCppEngine(InstalledEngine):
         port = free_port()
         command = self.command(program, file, port)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: ASYNC220
-        limits = connections(self.options.concurrency)
+        # The server closes a kept connection just after about every fourth streamed answer (xllamacpp 2026.10.11549).
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         self._client = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False, limits=limits
         )

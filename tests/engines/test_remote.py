@@ -157,8 +157,9 @@ def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: Runnin
 ANSWER = 'data: {"choices": [{"text": "a", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
-def test_connections_are_used_again() -> None:
-    """Opening one, with TLS maybe, would be part of every request's time."""
+@pytest.mark.parametrize("closing", [False, True], ids=["the server keeps them", "the server closes them silently"])
+def test_connections_are_used_again(closing: bool) -> None:
+    """Opening one, with TLS maybe, would be part of every request's time. Some servers close one after a stream."""
     connections: list[object] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -167,13 +168,18 @@ def test_connections_are_used_again() -> None:
         def setup(self) -> None:
             super().setup()
             connections.append(self.client_address)
+            self.asked = 0
 
         def do_GET(self) -> None:
             self._send('{"data": [{"id": "m"}]}')
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            self._send(ANSWER)
+            self.asked += 1
+            if closing and self.asked > 1:
+                self.close_connection = True
+            else:
+                self._send(ANSWER)
 
         def _send(self, content: str) -> None:
             self.send_response(200)
@@ -198,7 +204,7 @@ def test_connections_are_used_again() -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         asyncio.run(main(f"http://127.0.0.1:{server.server_address[1]}"))
         server.shutdown()
-    assert len(connections) == 1
+    assert len(connections) == (3 if closing else 1)
 
 
 @contextmanager

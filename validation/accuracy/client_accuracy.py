@@ -244,7 +244,8 @@ def markdown(results: Results) -> Iterator[str]:
     """Yield the lines of a table for each quantity, then the reasons of empty cells. A p99 of fewer than 100 requests a
     round is in truth the largest error, and has an asterisk."""
     loads = sorted({row.users for row in results.rows} | {failure.users for failure in results.failures})
-    tools = [key for key in TOOLS if any(key == part.tool for part in (*results.rows, *results.failures))]
+    seen = {row.tool for row in results.rows} | {failure.tool for failure in results.failures}
+    tools = [key for key in TOOLS if key in seen]
     for title, cell in TABLES.items():
         yield f"| {title} | " + " | ".join(f"{users:,} streams" for users in loads) + " |"
         yield "|---|" + "---:|" * len(loads)

@@ -54,8 +54,8 @@ def start_forked(
     with open(os.devnull, "wb") as nowhere:
         output = nowhere if stdout == subprocess.DEVNULL else stdout
         errors = output if stderr == subprocess.STDOUT else stderr
-        descriptors = tuple(file if isinstance(file, int) else file.fileno() for file in (output, errors))
-        process = forked.Forked(held, command[2:], Path.cwd(), env or os.environ, outputs=descriptors, passed=pass_fds)
+        out, err = (file if isinstance(file, int) else file.fileno() for file in (output, errors))
+        process = forked.Forked(held, command[2:], Path.cwd(), env or os.environ, outputs=(out, err), passed=pass_fds)
     return process, Guard(-process.pid if group else process.pid)
 
 
