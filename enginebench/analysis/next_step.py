@@ -18,6 +18,7 @@ from enginebench.records.formatting import counted
 from enginebench.records.load import Load, Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
+BY = {True: Users.unit, False: "rate"}  # what a search for capacity raises
 COARSE = 1.2  # the lowest load missed over the highest met: from here on it is worth to search between them
 
 
@@ -54,7 +55,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return NextStep("higher", command, names=names, varied=_varied(frame, engine))
     if not capacity.confirmed or bounds[1] > COARSE * bounds[0]:
         low, high = bounds
-        command = search_command(frame, engine, users, "--search-range", f"{low:g}-{high:g}")
+        command = run_command(frame, engine, "capacity", "--by", BY[users], "--search-range", f"{low:g}-{high:g}")
         names |= {"load": f"{low:g}", "beyond": load_of(high, capacity.unit).label}
         return NextStep("bracket", command, names=names, varied=_varied(frame, engine))
     if planned is not None:
@@ -67,7 +68,7 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
     """Return the step for the candidate of a plan that comes first: measure it in the unit of the peak if its capacity
     there is unknown, and confirm its capacity if there are warnings."""
     if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
-        return NextStep("search", search_command(frame, replicas.name, isinstance(peak, Users)))
+        return NextStep("search", run_command(frame, replicas.name, "capacity", "--by", BY[isinstance(peak, Users)]))
     step, capacity = next_step(frame, replicas.name), replicas.capacity
     if step is not None and step.purpose == "bracket" and capacity is not None and capacity.confirmed:
         fewest = math.floor(peak.value / (capacity.beyond or math.inf)) + 1 + spares  # at any load between the bounds
@@ -78,7 +79,9 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
     if warned and replicas.capacity is not None and replicas.capacity.bounds is not None:
         low, high = replicas.capacity.bounds
         users = replicas.capacity.unit == Users.unit
-        command = search_command(frame, replicas.name, users, "--search-range", f"{low:g}-{high:g}")
+        command = run_command(
+            frame, replicas.name, "capacity", "--by", BY[users], "--search-range", f"{low:g}-{high:g}"
+        )
         return NextStep("confirm", command, names=names, varied=_varied(frame, replicas.name))
     return replace(step, purpose="buy" if spares else "spare", names=names)
 
@@ -87,7 +90,9 @@ def next_step_after_disruption(frame: Frame) -> NextStep:
     """A burst or an outage leaves open how much load a server sustains."""
     if not frame.objectives:
         return _name_slo(frame)
-    return NextStep("sustained", search_command(frame, frame.names[0], frame.stages[0].load_unit == Users.unit))
+    return NextStep(
+        "sustained", run_command(frame, frame.names[0], "capacity", "--by", BY[frame.stages[0].load_unit == Users.unit])
+    )
 
 
 def next_step_after_growth(frame: Frame, target: Sequence[str]) -> NextStep:
@@ -97,10 +102,6 @@ def next_step_after_growth(frame: Frame, target: Sequence[str]) -> NextStep:
     if step is None or step.purpose not in {"lower", "higher", "bracket"}:
         return NextStep("search", search)
     return replace(step, command=search)
-
-
-def search_command(frame: Frame, name: str, users: bool, *options: str) -> tuple[str, ...]:
-    return run_command(frame, name, "capacity", "--by", "users" if users else "rate", *options)
 
 
 def run_command(

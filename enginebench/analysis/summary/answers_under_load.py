@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from enginebench.analysis.data.answer_differences import ASKED, AnswerDifference, difference_of, kept_answers
+from enginebench.analysis.data.answer_differences import ASKED, difference_of, kept_answers
 from enginebench.analysis.data.graded import graded_by_load
 from enginebench.analysis.data.requests_table import scan
 from enginebench.analysis.data.run_data import RunData
@@ -39,20 +39,13 @@ def answers_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Ev
             else f"all {len(both)} prompts got the same answer at {view.label} as at {alone.label}"
         )
         difference = difference_of(texts[view.index], texts[alone.index])
-        details = [] if difference is None else _details(difference)
-        words = ": ".join(filter(None, (words, "; ".join(details))))
+        if difference is not None and difference.middle is not None:
+            words += f": from {difference.unit} {difference.middle:g} on (median), the first from {difference.unit} "
+            words += f"{difference.earliest} on"
+        if difference is not None and difference.logprob is not None:
+            words += "; until then " if difference.middle is not None else ": "
+            words += f"log-probabilities differ by {significant(difference.logprob, 2)} at most"
         yield Evidence("warn" if changed else "note", words, stage=view.key)
-
-
-def _details(difference: AnswerDifference) -> list[str]:
-    details = []
-    unit, middle, earliest = difference.unit, difference.middle, difference.earliest
-    if earliest is not None and middle is not None:
-        details.append(f"from {unit} {middle:g} on (median), the first from {unit} {earliest} on")
-    if difference.logprob is not None:
-        until = "until then " if details else ""
-        details.append(f"{until}log-probabilities differ by {significant(difference.logprob, 2)} at most")
-    return details
 
 
 def graded_under_load(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:

@@ -42,7 +42,10 @@ def propose(axes: Sequence[Axis], seed: int, run: Callable[[list[Values]], list[
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for _ in range(BATCHES):
         trials = [study.ask(distributions) for _ in range(BATCH)]
-        values: list[Values] = [{name: _text(value) for name, value in trial.params.items()} for trial in trials]
+        values: list[Values] = [
+            {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in trial.params.items()}
+            for trial in trials
+        ]
         for trial, score in zip(trials, run(values), strict=True):
             study.tell(trial, FAILED if score is None else score)
 
@@ -56,7 +59,3 @@ def _distribution(axis: Axis) -> Any:
     if low.is_integer() and high.is_integer():
         return IntDistribution(int(low), int(high), log=True)
     return FloatDistribution(low, high, log=True)
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
