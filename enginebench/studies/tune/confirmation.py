@@ -1,10 +1,10 @@
-"""The confirmation: the race's winner against the default, in fresh rounds of the two, with at most three looks.
+"""The confirmation: the race's winner against the default, in fresh rounds of the two, with at most four looks.
 
 The differences of the two log scores in a round are symmetric if the variants are equal, because their order is random.
 Wilcoxon's signed-rank test of them is exact, and an outlying run has no more weight than its rank. The interval of the
 ratio has the values that the test does not reject, and its centre is the median of the means of any two differences
-(Hodges and Lehmann 1963, doi:10.1214/aoms/1177704172). Three looks with equal errors (Pocock 1977,
-doi:10.1093/biomet/64.2.191) make a false claim in at most the sum of the three.
+(Hodges and Lehmann 1963, doi:10.1214/aoms/1177704172). Four looks with equal errors (Pocock 1977,
+doi:10.1093/biomet/64.2.191) make a false claim in at most the sum of the four.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from scipy import special
 from enginebench.analysis.answer import TuneOutcome
 from enginebench.records.view import NO_SAMPLES, Estimate
 
-LOOKS = (10, 20, 40)  # pairs of runs
-ERROR = 0.012  # of each look
-FAR = 0.5  # share of a look's error for the interval's upper end, which no claim depends on
+LOOKS = (7, 10, 20, 40)  # pairs of runs
+ERROR = 0.01  # of each look
+FAR = 0.8  # share of a look's error for the interval's upper end, which no claim depends on
 BOUNDARY = -float(special.ndtri(ERROR))  # in standard errors
 POWER = float(special.ndtri(0.9))  # of finding an advantage in a further confirmation
 MIN_PROSPECT = 0.05  # a smaller probability of confirming at the last look ends it

@@ -80,7 +80,7 @@ def test_confirmation_runs_are_fresh_and_paired(race: tuple[Path, subprocess.Com
     for record in fresh:
         by_round.setdefault(record.round, []).append(record)
     assert all(sorted(record.variant for record in pair) == ["fast", "plain"] for pair in by_round.values())
-    assert len(by_round) >= 10
+    assert len(by_round) >= 7
     folders = [race[0] / "runs" / record.run for record in fresh]
     metas = [json.loads((folder / "meta.json").read_text()) for folder in folders]
     assert len({meta["workload"]["prompt_set"] for meta in metas}) == len(by_round), "the same prompts within a round"

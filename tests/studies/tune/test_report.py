@@ -61,7 +61,7 @@ def test_a_confirmed_variant_is_served_next(tmp_path: Path, monkeypatch: pytest.
     assert document.answer.outcome is TuneOutcome.CONFIRMED  # type: ignore[union-attr]
     text = sentence(document.answer)
     assert text.startswith("concurrency=2 has 1.4")
-    assert text.endswith(" the goodput of default, confirmed in 10 fresh pairs of runs.")
+    assert text.endswith(" the goodput of default, confirmed in 7 fresh pairs of runs.")
     assert document.next is not None
     assert next_line(document.next) == "Serve with concurrency=2"
     assert next_command(document.next) == "enginebench serve fake -o concurrency=2"
@@ -89,7 +89,7 @@ def test_a_default_that_serves_nothing_within_the_slo_has_no_ratio(
 ) -> None:
     document = race(tmp_path, {**TPOTS, "default": 0.2, "concurrency=4": 0.2}, monkeypatch)
     assert sentence(document.answer) == (
-        "concurrency=2 serves requests within the SLO and default none, confirmed in 10 fresh pairs of runs."
+        "concurrency=2 serves requests within the SLO and default none, confirmed in 7 fresh pairs of runs."
     )
 
 

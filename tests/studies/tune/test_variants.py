@@ -104,7 +104,7 @@ def test_mistakes(engines: list[str], urls: list[str], options: list[str], sente
 def test_proposals_follow_the_scores() -> None:
     pytest.importorskip("optuna")
     axes = [
-        Axis("tokens", ("512", "8192"), (512, 8192)),
+        Axis("tokens", ("512", "8192"), (512.0, 8192.0)),
         Axis("share", ("0.5", "0.9"), (0.5, 0.9)),
         Axis("x", ("a", "b")),
     ]
