@@ -156,6 +156,7 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
             "name": engine,
             "language": kinds[engine].language,
             "version": kinds[engine].version_here(),
+            "compiler": kinds[engine].compiler_here(),
             "why_not_here": kinds[engine].why_not_here(),
             "options": [
                 {"name": option.name, "default": option.default, "choices": option.choices, "help": option.help}

@@ -217,6 +217,11 @@ class Engine(ABC):
         return None
 
     @classmethod
+    def compiler_here(cls) -> str | None:
+        """Return the compiler, its flags and profile, of a program that was built on this machine."""
+        return None
+
+    @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
         """Return how its process is started. With another interpreter, `why_not_here` is called there."""
         return Launch()

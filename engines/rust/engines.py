@@ -22,7 +22,7 @@ from engines.contract.base import Chunk, Engine, EngineInfo, GenerateRequest, La
 from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import automatic_dtype, visible_gpus
 from engines.models.size import MemoryNeed, ModelSize
-from engines.rust.programs import NO_CARGO, WORKSPACE, cargo_environment, find
+from engines.rust.programs import NO_CARGO, WORKSPACE, cargo_environment, compiler_of, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,10 @@ class RustEngine(Engine):
             return None
         locked = tomllib.loads((WORKSPACE / "Cargo.lock").read_text())["package"]
         return next((str(package["version"]) for package in locked if package["name"] == cls.crate), None)
+
+    @classmethod
+    def compiler_here(cls) -> str | None:
+        return compiler_of(cls.program)
 
     @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:

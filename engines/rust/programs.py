@@ -32,7 +32,7 @@ from engines.models.progress import Progress, silent
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
 RELEASE = "release"
-TOOLCHAIN = "toolchain.txt"  # beside a program: what compiled it
+COMPILER = "compiler.txt"  # beside a program: what compiled it
 NO_CARGO = "cargo was not found; install Rust from rustup.rs, then run `make engines`."
 
 
@@ -117,8 +117,8 @@ def _cargo_build(programs: list[Program], features: list[str], into: Path) -> No
         raise EngineUnavailable(f"cargo could not build {names}; the lines above say why.")
     for program in programs:
         shutil.copy2(_target() / profile() / program.binary, into / program.binary)
-    compiler = subprocess.run(["rustc", "--version"], env=cargo_environment(), capture_output=True, text=True)
-    (into / TOOLCHAIN).write_text(f"{compiler.stdout.strip().removeprefix('rustc ')}, {_flags()}, {profile()}")
+    version = cargo(["--version"], quiet=True).stdout.strip()  # that of its compiler, too
+    (into / COMPILER).write_text(f"{version}, {_flags()}, {profile()}")
 
 
 def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
@@ -144,10 +144,10 @@ def _flags() -> str:
     return " ".join(filter(None, [os.environ.get("RUSTFLAGS"), FLAGS]))
 
 
-def toolchain(name: str) -> str | None:
-    """Return the version, flags and profile of the compiler of a program that was built on this machine."""
+def compiler_of(name: str) -> str | None:
+    """Return the compiler, its flags and profile, of a program that was built on this machine."""
     path = find(name)
-    file = None if path is None else path.with_name(TOOLCHAIN)
+    file = None if path is None else path.with_name(COMPILER)
     return file.read_text() if file is not None and file.is_file() else None
 
 

@@ -31,9 +31,11 @@ class Lacking:
         return {name: str(row[REASON]) for name, row in self._rows.items() if name in named}
 
     def versions(self, grid: Grid) -> dict[str, str]:
-        """Return the versions of the grid's engines that run here, by name."""
+        """Return the versions of the grid's engines that run here, and of what compiled them, by name."""
         rows = {row.engine: self._rows.get(row.engine, {}) for row in grid.engines}
-        return {name: row["version"] for name, row in rows.items() if row.get("version") and row.get(REASON) is None}
+        here = {name: row for name, row in rows.items() if row.get(REASON) is None}
+        versions = {name: row["version"] for name, row in here.items() if row.get("version")}
+        return versions | {f"compiler of {name}": row["compiler"] for name, row in here.items() if row.get("compiler")}
 
     def why_not(self, engine: StudyEngine, model: StudyModel) -> str | None:
         """Return the sentence that says why this engine cannot be measured with this model here."""

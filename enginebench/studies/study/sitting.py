@@ -28,7 +28,6 @@ from enginebench.studies.study.lacking import INSTALL, Lacking
 from enginebench.studies.study.runner import Runner, jobs_of, only_here
 from enginebench.studies.study.terminal import summary
 from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
-from engines.rust.programs import PROGRAMS, toolchain
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.run.host import commit_here, host_facts, versions
 from loadtests.harness.run.options import command_of_run
@@ -152,15 +151,12 @@ def measure(
             f"{place} was measured with the commit {before.pop()}, and this is {commit}: check that out, start "
             "again in another --folder, or mix them with --any-commit."
         )
-    engines = PROGRAMS.keys() & {row.engine for row in study.grid.engines}
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_of_run(),
         commit=commit,
         host=host_facts(),
-        versions=versions("enginebench", "locust", "torch", "transformers")
-        | lacking.versions(study.grid)
-        | {f"{name}'s rustc": compiler for name in engines if (compiler := toolchain(name))},
+        versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(study.grid),
         gpus=tuple(gpu_facts()),
         image=os.environ.get(IMAGE),
         budget=budget,

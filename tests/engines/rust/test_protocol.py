@@ -150,7 +150,9 @@ def test_programs_that_are_measured_are_built_one_by_one_and_those_of_the_suite_
 ) -> None:
     commands: list[list[str]] = []
 
-    def cargo(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
+        if arguments == ["--version"]:
+            return subprocess.CompletedProcess(arguments, 0, "cargo 1.95.0\n")
         commands.append(arguments)
         folder = tmp_path / "target" / profile
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,6 +170,7 @@ def test_programs_that_are_measured_are_built_one_by_one_and_those_of_the_suite_
     monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", profile)
     built = [rust_programs.build(name) for name in rust_programs.PROGRAMS]
     assert built == [rust_programs.find(name) for name in rust_programs.PROGRAMS]
+    assert rust_programs.compiler_of("candle") == f"cargo 1.95.0, {rust_programs._flags()}, {profile}"
     assert len(commands) == builds
     assert commands[0][:4] == ["build", "--profile", profile, "--locked"]
     monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", "quick" if profile == "release" else "release")

@@ -14,11 +14,11 @@ from tests.studies.study.test_grid_file import SMALL, written
     ("words", "seconds"),
     [
         pytest.param([], None, id="the whole grid"),
-        pytest.param(["--quick"], 1200, id="its short form"),
+        pytest.param(["--quick"], 1800, id="its short form"),
         pytest.param(["--quick", "--budget", "1.5h"], 5400, id="another time"),
     ],
 )
-def test_a_short_form_ends_in_twenty_minutes(
+def test_a_short_form_ends_in_half_an_hour(
     words: list[str], seconds: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budgets = []

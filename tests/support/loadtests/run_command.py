@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from enginebench.cli import app
-from loadtests.harness.command.guard import Guard
+from loadtests.harness.command.guard import Guard, start_guarded
 from tests.support import forked
 from tests.support.loadtests import locust_process
 from tests.support.servers import served
@@ -49,7 +49,17 @@ def start_forked(
     pass_fds: Sequence[int] = (),
     start_new_session: bool = True,
 ) -> tuple[Any, Guard]:
-    """Do what `start_guarded` does, by a process that holds the imported modules."""
+    """Do what `start_guarded` does, by a process that holds the imported modules if the command is ours."""
+    if command[0] != sys.executable:
+        return start_guarded(
+            command,
+            group,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            pass_fds=pass_fds,
+            start_new_session=start_new_session,
+        )
     held = locust_process.HELD if command[2].endswith(".py") else served.HELD
     with open(os.devnull, "wb") as nowhere:
         output = nowhere if stdout == subprocess.DEVNULL else stdout
