@@ -9,7 +9,7 @@ Each tool drives the scripted server with the same numbers of streams, each aski
 load is measured in rounds, in which the tools follow in another order; `--table` prints the medians of the rounds. All
 tools together take about 40 minutes on two cores, less where tools fail: eight seconds a cell, 12 with 500 streams and
 17 with 1,000, and the time in which a tool starts and ends. The file is written after each cell, and the same command
-goes on where it was stopped. A tool that fails, or that needs more than a minute longer than the load, has its reason
+goes on where it was stopped. A tool that fails, or that needs two minutes more than the load lasts, has its reason
 in the file and gets no heavier load; without this entry it is tried again.
 
 The first seconds, in which users start and connections are opened, are not counted: two, or more where Locust, which
@@ -51,7 +51,7 @@ ROUNDS = 3
 SECONDS = 6.0  # of a load that are counted
 SETTLE = 2.0  # seconds after the first request that are not counted, at least
 STARTED = 100  # users a second, as the shapes of `loadtests` do it; to import those lets gevent patch this process
-PATIENCE = 60.0  # seconds for a tool to start, evaluate and end, in addition to its load
+PATIENCE = 120.0  # seconds for a tool to start, evaluate and end, in addition to its load
 MIN_REQUESTS = 100  # requests that a p99 needs
 
 

@@ -23,11 +23,9 @@ ASKED, ALONE = "prompt_id", "alone"
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """The grades of a load: `correct` of its `questions`.
-
-    Of the `pairs` that a single user was asked too, that user had `alone` right; `lost` were right only for that user,
-    `gained` only at this load. `p` is two-sided and Holm-corrected over the loads; `None` without pairs.
-    """
+    """The grades of a load: `correct` of its `questions`. Of the `pairs` that a single user was asked as well, it had
+    `alone` right; `lost` were right only for that user, `gained` only at this load. `p` is two-sided and Holm-corrected
+    over the loads; `None` without pairs."""
 
     stage: str
     questions: int

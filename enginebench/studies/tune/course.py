@@ -18,15 +18,11 @@ from enginebench.studies.tune.race import Fit, Round, fit, survivors
 NEXT_BEST = 3  # variants that go on with the race if its winner has failed
 
 
-class DefaultFailed(Exception):
-    """There is nothing to compare with."""
-
-
 @dataclass
 class Course:
     """`variants` are those that have run, the default first; `left` are the survivors, the leader first. `race` and
-    `pairs` are the log scores of complete rounds; `fit` is of the race. `score` runs a variant in a round, and returns
-    `None` for a failure. `ended` is called after each round."""
+    `pairs` are the log scores of complete rounds; `fit` is of the race. `score` runs a variant in a round; it returns
+    `None` for a failure, and raises if the default fails. `ended` is called after each round."""
 
     default: str
     seed: str
@@ -51,8 +47,7 @@ class Course:
         return self.left[0] if self.race and len(self.left) == 1 and self.left[0] != self.default else ""
 
     def enter(self, names: Sequence[str]) -> list[float | None]:
-        """Run variants next to the default. Return their log scores relative to its own, `None` for a failure. Raises
-        `DefaultFailed`."""
+        """Run variants next to the default. Return their log scores relative to its own, `None` for a failure."""
         new = [name for name in dict.fromkeys(names) if name not in self.variants]
         self.variants += new
         self.left += new
@@ -61,7 +56,7 @@ class Course:
         return [scores[name] - scores[self.default] if name in scores else None for name in names]
 
     def run(self) -> None:
-        """Race until one variant is left, and confirm it. Raises `DefaultFailed`."""
+        """Race until one variant is left, and confirm it."""
         assert self.fit is not None
         while True:
             while len(self.left) > 1:
@@ -73,16 +68,17 @@ class Course:
                 return
             if self._confirm(self.winner):
                 return
-            self.left = [s.variant for s in self.fit.standings if s.variant not in self.failed][:NEXT_BEST]
+            self.fit = self._fit()
+            self.left = [standing.variant for standing in self.fit.standings][:NEXT_BEST]
 
     def _confirm(self, winner: str) -> bool:
         """Return whether the winner came to the end of its confirmation without a failure."""
         assert self.fit is not None
-        self.pairs, self.confirmation = [], NOT_BEGUN
         for look in LOOKS:
             while len(self.pairs) < look:
                 scores = self._round([winner, self.default])
                 if winner in self.failed:
+                    self.pairs, self.confirmation = [], NOT_BEGUN
                     return False
                 self.pairs.append(scores)
                 self.ended(self)
@@ -95,8 +91,11 @@ class Course:
     def _add(self, scores: Round) -> None:
         self.race.append(scores)
         self.left = [name for name in self.left if name not in self.failed]
-        self.fit = fit(self.race, [name for name in self.variants if name not in self.failed])
+        self.fit = self._fit()
         self.ended(self)
+
+    def _fit(self) -> Fit:
+        return fit(self.race, [name for name in self.variants if name not in self.failed])
 
     def _round(self, names: Sequence[str]) -> Round:
         """Run variants in random order, and return the log scores of those that did not fail."""
@@ -107,7 +106,5 @@ class Course:
                 self.failed.add(name)
             else:
                 scores[name] = math.log(score)
-        if self.default in self.failed:
-            raise DefaultFailed
         self.rounds += 1
         return scores

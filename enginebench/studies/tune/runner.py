@@ -10,7 +10,7 @@ from pathlib import Path
 
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.folder import append_line
-from enginebench.studies.tune.course import Course, DefaultFailed
+from enginebench.studies.tune.course import Course
 from enginebench.studies.tune.folder import RUN_LINES, RUNS, Question, RunRecord, read_runs
 from enginebench.studies.tune.proposals import Values, are_too_many, propose
 from enginebench.studies.tune.score import NoScore, score_of, summary_of
@@ -64,16 +64,12 @@ class TuneRunner:
 
         course = self.course
         course.ended = show
-        try:
-            if self._proposes:
-                seed = int(self.question.name.rpartition("-")[2], 16)
-                propose(self._entrants[0].axes, seed, self._enter)
-            else:
-                course.enter([name for name in self.variants if name != course.default])
-            course.run()
-        except DefaultFailed:
-            reason = self.reasons[course.default]
-            raise UserMistake(f"{course.default} failed, so that nothing can be compared with it: {reason}") from None
+        if self._proposes:
+            seed = int(self.question.name.rpartition("-")[2], 16)
+            propose(self._entrants[0].axes, seed, self._enter)
+        else:
+            course.enter([name for name in self.variants if name != course.default])
+        course.run()
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -88,7 +84,7 @@ class TuneRunner:
 
     def _score(self, number: int, name: str) -> float | None:
         """Return the score of a run, which is recorded or runs now; `None` for a failure. A variant that ran before has
-        a second try. Raises `OutOfTime`."""
+        a second try. Raises `OutOfTime`, and `UserMistake` if the default fails."""
         if (number, name) not in self.records:
             ran = any(record.variant == name for record in self.records.values())
             record = self._run(number, self.variants[name])
@@ -99,10 +95,14 @@ class TuneRunner:
                 self._terminal.say(f"{name} is dropped: {record.reason}", style="red")
             append_line(self.folder / RUN_LINES, record)
             self.records[number, name] = record
+        if self.records[number, name].score is None and name == self.course.default:
+            reason = self.records[number, name].reason
+            raise UserMistake(f"{name} failed, so that nothing can be compared with it: {reason}")
         return self.records[number, name].score
 
     def _run(self, number: int, variant: Variant) -> RunRecord:
-        began, score, run, reason = time.monotonic(), None, "", ""
+        began, run, reason = time.monotonic(), "", ""
+        score: float | None = None
         try:
             repeat = Repeat(number, f"{self.question.name}-{number}")
             measured = measure(self._job, variant.contender, repeat, self._terminal, limits=self._limits)

@@ -90,12 +90,12 @@ def measure(
     log = folder / "server.log"
     uncached = drop_cache(contender, terminal)
 
-    def tested(tested: Contender, url: str, variables: Mapping[str, str]) -> MeasuredRun:
+    def run(tested: Contender, url: str, variables: Mapping[str, str]) -> MeasuredRun:
         ends = min(time.monotonic() + limits.run, limits.ends)
         return run_against(job, tested, url, folder, repeat, terminal, {**variables, **uncached}, name, ends)
 
     if contender.url and not contender.restart:
-        return tested(contender, contender.url, {})
+        return run(contender, contender.url, {})
 
     def new_server() -> StartedServer:
         if contender.restart:
@@ -113,7 +113,7 @@ def measure(
     with servers.loaded(name, new_server, name, fresh, in_time) as (server, variables):
         written = server.log.stat().st_size
         try:
-            measured = tested(unnamed, server.url, variables)
+            measured = run(unnamed, server.url, variables)
         finally:
             if server.log != log:  # an earlier run loaded the server
                 log.write_bytes(server.log.read_bytes()[written:])

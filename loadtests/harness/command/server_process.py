@@ -95,8 +95,11 @@ class StartedServer:
         """Ask the server to end, once; leaving the block waits for it."""
         if self._process is not None and not self._ending:
             self._ending = True
+            if not self._group:
+                self._process.terminate()
+                return
             with suppress(ProcessLookupError):
-                (os.killpg if self._group else os.kill)(self._process.pid, signal.SIGTERM)
+                os.killpg(self._process.pid, signal.SIGTERM)
 
     @property
     def alive(self) -> bool:

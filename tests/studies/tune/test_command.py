@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from enginebench.studies.tune.folder import RunRecord, read_runs
 from loadtests.harness.command.server_process import listen
 from tests.support.loadtests.run_command import run_here
 
-LOAD = ("--stages", "4", "--stage-seconds", "1", "--output-tokens", "4", "--slo", "ttft_p90=2s,tpot_p90=50ms")
+ASKED = ("--output-tokens", "4", "--slo", "ttft_p90=2s,tpot_p90=50ms")
+LOAD = ("--stages", "4", "--stage-seconds", "1", *ASKED)
 CONTENDERS = {
     "plain": ("ttft=0.02", "tpot=0.04"),
     "fast": ("ttft=0.02", "tpot=0.01"),
@@ -27,8 +29,8 @@ RACE = [word for name in CONTENDERS for word in ("--engine", f"{name}=fake")]
 RACE += [word for name, options in CONTENDERS.items() for option in options for word in ("-o", f"{name}.{option}")]
 
 
-def tune(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    done = run_here("tune", *words, *LOAD, "--folder", folder, environment={"COLUMNS": "200"})
+def tune(words: Sequence[str], folder: Path, load: Sequence[str] = LOAD) -> subprocess.CompletedProcess[str]:
+    done = run_here("tune", *words, *load, "--folder", folder, environment={"COLUMNS": "200"})
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
@@ -55,21 +57,19 @@ def test_variants_that_hang_die_refuse_or_never_start_are_named(
     race: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     folder, done = race
-    failed = {record.variant: record.reason or "" for record in read_runs(folder) if record.score is None}
-    assert failed == {
-        "hangs": failed["hangs"],
-        "dies": f"its engine ended during the run; its output: {folder}/runs/0-3/server.log",
-        "refuses": failed["refuses"],
-        "never": "its server was not ready within 20 s.",
+    failed = {record.variant: record.reason for record in read_runs(folder) if record.score is None}
+    died = r"its engine ended during the run; its output: .*/runs/[\w-]+-{}-\w+/server\.log"
+    sentences = {
+        # By whether our server replaces the engine before the run is over, or before its window begins.
+        "hangs": r"no request ended in its window: it hung, or its warm-up was not over\."
+        r"|it hung: \d+ requests had no answer at the end, \d+ were answered\."
+        rf"|{died.format('hangs')}|it was not over within 23 s; its output: .*/locust\.log",
+        "dies": died.format("dies"),
+        "refuses": r"no request was answered \(.*",
+        "never": r"its server was not ready within 20 s\.",
     }
-    hung = (  # by whether our server replaces the engine before the run is over, or before its window begins
-        r"no request ended in its window: it hung, or its warm-up was not over\.",
-        r"it hung: \d+ requests had no answer at the end, \d+ were answered\.",
-        r"its engine ended during the run; its output: .*/runs/0-2/server\.log",
-        r"its run failed: it was not over within 23 s; its output: .*/runs/0-2/locust\.log",
-    )
-    assert any(re.fullmatch(sentence, failed["hangs"]) for sentence in hung), failed["hangs"]
-    assert failed["refuses"].startswith("no request was answered (")
+    assert failed.keys() == sentences.keys()
+    assert [name for name, reason in failed.items() if not re.fullmatch(sentences[name], reason)] == []
     for name, reason in failed.items():
         assert f"{name} is dropped: {reason}" in done.stderr
 
@@ -80,8 +80,8 @@ def test_confirmation_runs_are_fresh_and_paired(race: tuple[Path, subprocess.Com
     for record in fresh:
         by_round.setdefault(record.round, []).append(record)
     assert all(sorted(record.variant for record in pair) == ["fast", "plain"] for pair in by_round.values())
-    assert len(by_round) >= 6
-    folders = [race[0] / "runs" / f"{record.round}-{list(CONTENDERS).index(record.variant)}" for record in fresh]
+    assert len(by_round) >= 10
+    folders = [race[0] / "runs" / record.run for record in fresh]
     metas = [json.loads((folder / "meta.json").read_text()) for folder in folders]
     assert len({meta["workload"]["prompt_set"] for meta in metas}) == len(by_round), "the same prompts within a round"
 
@@ -110,14 +110,40 @@ def test_a_server_by_its_url_is_restarted_and_a_budget_ends_in_time(tmp_path: Pa
     records = read_runs(tmp_path / "race")
     assert done.returncode in {0, 3}, done.stderr
     assert records
-    assert all(record.score and record.starting > 0 for record in records)
+    assert all(record.score and record.seconds > 0 for record in records)
     assert {record.variant for record in records} == {"default", "tpot=0.02"}
+
+
+def test_the_highest_load_within_the_slo(tmp_path: Path) -> None:
+    """Each further user costs 2 ms a token of 50 with `many`, so that it serves seven times as many users as `few`."""
+    contenders = ["--engine", "many=fake", "--engine", "few=fake", "-o", "tpot=0.01"]
+    slowing = ["-o", "many.tpot_per_running=0.002", "-o", "few.tpot_per_running=0.014"]
+    folder = tmp_path / "race"
+    done = tune([*contenders, *slowing, "--for", "capacity", "--search-seconds", "10"], folder, ASKED)
+    assert done.returncode == 0, done.stderr
+    assert "No variant beats many, which led 2 variants in the race." in done.stdout
+    assert "capacity" in (folder / "report.html").read_text()
+    many, few = ([r.score or 0 for r in read_runs(folder) if r.variant == name] for name in ("many", "few"))
+    assert len(many) == len(few) >= 2
+    assert min(many) > max(few)
+
+
+def test_a_second_replica_costs_as_much_again(tmp_path: Path) -> None:
+    """Four users get no more from it, so that a dollar serves half of their requests."""
+    folder = tmp_path / "race"
+    options = ["-o", "ttft=0.02", "-o", "tpot=0.01", "-o", "replicas=1,2"]
+    done = tune(["--engine", "fake", *options, "--for", "cost", "--price", "2"], folder)
+    assert done.returncode == 0, done.stderr
+    assert "No variant beats default, which led 2 variants in the race." in done.stdout
+    one, two = ([r.score or 0 for r in read_runs(folder) if r.variant == name] for name in ("default", "replicas=2"))
+    assert 1.4 < median(one) / median(two) < 2.8
+    goodput = median(one) * 2 / 3600  # for $2 an hour
+    assert 4 < goodput <= 4 / (0.02 + 3 * 0.01)
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--engine", "fake", "--pairs", "3"], "--pairs is 6 or more: fewer cannot confirm anything."),
         (["--engine", "fake", "--for", "cost"], "--for cost needs --price, in US dollars per hour."),
         (
             ["--engine", "fake", "--restart", "x"],

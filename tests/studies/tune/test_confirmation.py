@@ -4,9 +4,10 @@ import math
 import random
 
 import pytest
+import scipy
 
 from enginebench.analysis.answer import TuneOutcome
-from enginebench.studies.tune.confirmation import confirm, pairs_for
+from enginebench.studies.tune.confirmation import ERROR, LOOKS, confirm
 
 
 def differences(n: int, mean: float, spread: float = 0.04, seed: int = 3) -> list[float]:
@@ -14,49 +15,61 @@ def differences(n: int, mean: float, spread: float = 0.04, seed: int = 3) -> lis
     return [mean + rng.gauss(0, spread * math.sqrt(2)) for _ in range(n)]
 
 
-@pytest.mark.parametrize(("spread", "pairs"), [(0.005, 6), (0.02, 6), (0.04, 6), (0.05, 9), (0.07, 12), (0.3, 12)])
-def test_the_number_of_pairs_follows_from_the_spread(spread: float, pairs: int) -> None:
-    assert pairs_for(spread) == pairs
-
-
-def test_six_pairs_of_equal_sign_confirm() -> None:
-    judged = confirm([0.2, 0.25, 0.22, 0.18, 0.21, 0.2], 0.03, 6)
+def test_ten_pairs_of_equal_sign_confirm() -> None:
+    judged = confirm([0.2, 0.25, 0.22, 0.18, 0.21, 0.2, 0.23, 0.19, 0.22, 0.2], 0.03)
     assert judged.outcome is TuneOutcome.CONFIRMED
-    assert judged.ratio.value == pytest.approx(math.exp(0.208), rel=0.01)
-    assert judged.ratio.value is not None
+    assert judged.ratio.value == pytest.approx(math.exp(0.21), rel=0.01)
     assert judged.ratio.low is not None
-    assert 1.15 < judged.ratio.low < judged.ratio.value
+    assert 1.19 < judged.ratio.low < judged.ratio.value
+    assert judged.ratio.n == 10
 
 
-@pytest.mark.parametrize(("done", "missing"), [(0, 6), (5, 1), (7, 5)])
-def test_nothing_is_said_between_two_looks(done: int, missing: int) -> None:
-    judged = confirm(([0.3, -0.1] * 10)[:done], 0.1, 6)
-    assert (judged.outcome, judged.more) == (TuneOutcome.OPEN, missing)
+@pytest.mark.parametrize("n", LOOKS)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_claim_is_that_of_the_signed_rank_test(n: int, seed: int) -> None:
+    values = differences(n, 0.06 / math.sqrt(n / 10), seed=seed)
+    p = scipy.stats.wilcoxon(values, alternative="greater", method="exact").pvalue
+    assert (confirm(values, 0.04).outcome is TuneOutcome.CONFIRMED) == (p <= ERROR)
+
+
+def test_the_interval_has_the_ratios_that_are_not_rejected() -> None:
+    values = differences(20, 0.1)
+    ratio = confirm(values, 0.04).ratio
+    assert ratio.low is not None
+    assert ratio.high is not None
+    for end, error, side in ((ratio.low, ERROR, "greater"), (ratio.high, ERROR / 2, "less")):
+        for nudge, rejected in ((-1e-9, side == "greater"), (1e-9, side == "less")):
+            moved = [value - math.log(end) - nudge for value in values]
+            p = scipy.stats.wilcoxon(moved, alternative=side, method="exact").pvalue
+            assert (p <= error) == rejected
+
+
+def test_between_looks_the_next_one_decides() -> None:
+    assert confirm([0.07, -0.04, 0.05, 0.03, -0.02] * 2, 0.04).outcome is TuneOutcome.OPEN
 
 
 def test_an_advantage_that_is_too_small_needs_more_rounds() -> None:
-    judged = confirm([0.07, -0.05, 0.04] * 6, 0.04, 6)
+    judged = confirm([0.07, -0.05, 0.03, -0.01] * 10, 0.04)
     assert judged.outcome is TuneOutcome.NOT_CONFIRMED
-    assert judged.more == 61
-    assert judged.ratio.n == 18
+    assert judged.more is not None
+    assert 40 < judged.more <= 150
+    assert judged.ratio.n == 40
 
 
 def test_no_advantage_ends_at_the_first_look() -> None:
-    judged = confirm([0.01, -0.01] * 9, 0.03, 6)
+    judged = confirm([0.01, -0.01] * 5, 0.03)
     assert judged.outcome is TuneOutcome.NONE
     assert judged.ratio.value == pytest.approx(1.0, abs=0.001)
-    assert judged.ratio.n == 6
 
 
 def test_an_outlying_pair_does_not_hide_a_clear_winner() -> None:
-    pairs = [*differences(11, 0.25), -1.0]
-    assert confirm(pairs, 0.04, 12).outcome is TuneOutcome.CONFIRMED
+    assert confirm([*differences(19, 0.25), -1.0], 0.04).outcome is TuneOutcome.CONFIRMED
 
 
 def test_equal_variants_are_seldom_confirmed() -> None:
-    outcomes = [confirm(differences(18, 0.0, seed=seed), 0.04, 6).outcome for seed in range(300)]
-    assert outcomes.count(TuneOutcome.CONFIRMED) / 300 <= 0.06
+    outcomes = [confirm(differences(20, 0.0, seed=seed), 0.04).outcome for seed in range(300)]
+    assert outcomes.count(TuneOutcome.CONFIRMED) / 300 <= 0.03
 
 
 def test_a_slower_leader_is_never_confirmed() -> None:
-    assert confirm(differences(18, -0.3), 0.04, 6).outcome is TuneOutcome.NONE
+    assert confirm(differences(40, -0.3), 0.04).outcome is TuneOutcome.NONE

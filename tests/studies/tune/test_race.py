@@ -33,28 +33,29 @@ def test_an_outlying_run_weighs_little() -> None:
     assert leader.effect - following.effect == pytest.approx(clean[0].effect - clean[1].effect, abs=0.03)
 
 
-@pytest.mark.parametrize(("number", "left"), [(0, 12), (1, 6), (2, 3), (3, 3), (4, 1)])
-def test_survivors_are_halved_after_planned_rounds(number: int, left: int) -> None:
-    runs = rounds(dict.fromkeys(NAMES, 0.0), number, spread=0.04)
-    assert len(survivors(runs, NAMES)) == left
+@pytest.mark.parametrize(
+    ("runs", "before", "left"), [(1, 40, 20), (2, 12, 6), (3, 10, 8), (3, 5, 4), (3, 3, 3), (4, 3, 1)]
+)
+def test_the_worse_half_of_many_is_dropped_and_the_worst_quarter_of_few(runs: int, before: int, left: int) -> None:
+    names = [f"v{k:02d}" for k in range(before)]
+    standings = fit(rounds(dict.fromkeys(names, 0.0), runs, spread=0.04), names)
+    assert survivors(standings, names) == [standing.variant for standing in standings.standings[:left]]
 
 
 def test_hopeless_variants_are_dropped_after_their_second_run() -> None:
     effects = {"best": 0.0, "near": -0.01, "hopeless": -1.0}
-    assert len(survivors(rounds(effects, 1), list(effects))) == 3
-    assert survivors(rounds(effects, 2), list(effects)) == ["best", "near"]
+    assert len(survivors(fit(rounds(effects, 1), list(effects)), list(effects))) == 3
+    assert survivors(fit(rounds(effects, 2), list(effects)), list(effects)) == ["best", "near"]
 
 
-def test_the_best_of_twelve_wins() -> None:
-    effects = {name: 0.15 * (name == "v05") for name in NAMES}
-    assert survivors(rounds(effects, 4, drift=0.1), NAMES) == ["v05"]
+def test_a_dropped_variant_does_not_come_back() -> None:
+    standings = fit(rounds({"best": 0.1, "a": 0.0, "b": 0.0}, 4), ["best", "a", "b"])
+    assert "best" not in survivors(standings, ["a", "b"])
 
 
-def test_batches_that_share_a_variant_count_as_one_round() -> None:
+def test_batches_share_a_variant() -> None:
     batches = [{"v00": 0.0, "v01": 0.3, "v02": 0.0}, {"v00": 5.0, "v03": 5.0, "v04": 5.1}]
-    left = survivors(batches, NAMES[:5], first=2)
-    assert left[:2] == ["v01", "v04"]
-    assert sorted(left) == NAMES[:5]
+    assert survivors(fit(batches, NAMES[:5]), NAMES[:5])[:2] == ["v01", "v04"]
 
 
 def test_a_chance_needs_no_second_run() -> None:

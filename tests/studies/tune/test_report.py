@@ -1,77 +1,67 @@
 """The report of a race whose runs were simulated: what it says, shows and recommends."""
 
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from enginebench.analysis.answer import TuneOutcome
+from enginebench.analysis.document import Document
 from enginebench.analysis.write.phrases import next_command, next_line
 from enginebench.analysis.write.sentence import sentence
 from enginebench.records.view import Estimate
-from enginebench.studies.study.folder import append_line
 from enginebench.studies.tune import course
 from enginebench.studies.tune.confirmation import Confirmation
-from enginebench.studies.tune.folder import RUN_LINES, Goal, RunRecord, TuneFacts, open_folder
+from enginebench.studies.tune.folder import RUN_LINES, RUNS, Goal
 from enginebench.studies.tune.report import tune_document
-from enginebench.studies.tune.runner import TuneRunner
+from enginebench.studies.tune.runner import OutOfTime
 from enginebench.studies.tune.score import MEASURES, NoScore, score_of, summary_of
-from enginebench.studies.tune.variants import entrants
-from loadtests.harness.command.command_terminal import Terminal
-from loadtests.harness.command.contenders import contenders
-from loadtests.harness.command.job import Job
-from loadtests.harness.command.scenarios import find_scenario
+from loadtests.harness.command.contenders import Contender
+from loadtests.harness.command.drive import MeasuredRun, RunFailed
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, stages_of
+from tests.support.tuning import SLO, scripted_race
 
-RATIO = Estimate(1.03, 0.98, 1.08, 18)
+RATIO = Estimate(1.03, 0.98, 1.08, 40)
 COMMAND = ("enginebench", "tune", "--engine", "fake")
-SLO = {"slo": "ttft_p90=0.5,tpot_p90=0.05"}
 WORKLOAD = {**meta_of(stages_of((1,), 1.0)).workload, **SLO}
 TPOTS = {"default": 0.03, "concurrency=2": 0.02, "concurrency=4": 0.04}
 
 
-def run(folder: Path, tpot: float, seed: int = 0, failures: float = 0.0, loads: tuple[int, ...] = (2, 4)) -> Path:
-    engine = Engine("fake", tpot=tpot, noise=0.02, failures=failures)
-    return simulate(folder, engine, loads, 6.0, seed=seed, workload=WORKLOAD)
+def run(
+    folder: Path, tpot: float, repeat: int = 0, failures: float = 0.0, loads: tuple[int, ...] = (2, 4), name: str = ""
+) -> Path:
+    engine = Engine(name, tpot=tpot, noise=0.02, failures=failures)
+    return simulate(folder, engine, loads, 6.0, seed=repeat, repeat=repeat, workload=WORKLOAD)
 
 
-def race(folder: Path, tpots: dict[str, float | None], options: Sequence[str] = ("concurrency=2,4",)) -> TuneRunner:
-    """Play a race to its end, with simulated runs; `None` fails."""
-    facts = TuneFacts(
-        engines=("fake",),
-        urls=(),
-        options=tuple(options),
-        models=(),
-        restart="",
-        goal="goodput",
-        scenario="concurrent",
-        texts=SLO,
-        prices=(),
-    )
-    open_folder(folder, facts)
-    job = Job.of(find_scenario("concurrent"), SLO, 1, ())
-    runner = TuneRunner(folder, facts, entrants(contenders(["fake"], [], options), "", {}), job, Terminal())
-    while (now := runner.course).following:
-        name, tpot = now.following[0], tpots[now.following[0]]
-        score = None
-        if tpot is not None:
-            path = run(runner.place(now.round, name), tpot, now.round, loads=(4,))
-            score = score_of(summary_of(path), "goodput", None)
-        reason = "out of memory." if score is None else None
-        record = RunRecord(
-            round=now.round, variant=name, score=score, reason=reason, fresh=not now.in_race, starting=2.0
-        )
-        append_line(folder / RUN_LINES, record)
-    return runner
+def race(folder: Path, tpots: dict[str, float | None], monkeypatch: pytest.MonkeyPatch, most: int = 1000) -> Document:
+    """Report on a race with simulated runs, of which at most so many end; `None` fails."""
+    ended = 0
+
+    def measured(contender: Contender, number: int) -> MeasuredRun:
+        nonlocal ended
+        if ended == most:
+            raise OutOfTime
+        ended += 1
+        tpot = tpots[contender.name]
+        if tpot is None:
+            raise RunFailed("out of memory.")
+        place = folder / RUNS / f"{number}-{contender.name}"
+        return MeasuredRun(run(place, tpot, number, loads=(4,), name=contender.name), complete=True)
+
+    runner = scripted_race(folder, ["concurrency=2,4"], measured, monkeypatch)
+    with suppress(OutOfTime):
+        runner.run(lambda course: None)
+    return tune_document(runner, COMMAND)
 
 
-def test_a_confirmed_variant_is_served_next(tmp_path: Path) -> None:
-    document = tune_document(race(tmp_path, {**TPOTS, "concurrency=4": None}), COMMAND)
+def test_a_confirmed_variant_is_served_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = race(tmp_path, {**TPOTS, "concurrency=4": None}, monkeypatch)
     assert document.exit_code == 0
     assert document.answer.outcome is TuneOutcome.CONFIRMED  # type: ignore[union-attr]
     text = sentence(document.answer)
     assert text.startswith("concurrency=2 has 1.4")
-    assert text.endswith(" the goodput of default, confirmed in 6 fresh pairs of runs.")
+    assert text.endswith(" the goodput of default, confirmed in 10 fresh pairs of runs.")
     assert document.next is not None
     assert next_line(document.next) == "Serve with concurrency=2"
     assert next_command(document.next) == "enginebench serve fake -o concurrency=2"
@@ -88,39 +78,41 @@ def test_a_confirmed_variant_is_served_next(tmp_path: Path) -> None:
     assert 1.3 < confirmed["low"][0] < confirmed["value"][0] < 1.6
 
 
-def test_no_variant_beats_a_default_that_leads(tmp_path: Path) -> None:
-    document = tune_document(race(tmp_path, {**TPOTS, "concurrency=2": 0.035}), COMMAND)
+def test_no_variant_beats_a_default_that_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = race(tmp_path, {**TPOTS, "concurrency=2": 0.035}, monkeypatch)
     assert sentence(document.answer) == "No variant beats default, which led 3 variants in the race."
     assert (document.exit_code, document.next) == (0, None)
 
 
-def test_a_default_that_serves_nothing_within_the_slo_has_no_ratio(tmp_path: Path) -> None:
-    document = tune_document(race(tmp_path, {**TPOTS, "default": 0.2, "concurrency=4": 0.2}), COMMAND)
+def test_a_default_that_serves_nothing_within_the_slo_has_no_ratio(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = race(tmp_path, {**TPOTS, "default": 0.2, "concurrency=4": 0.2}, monkeypatch)
     assert sentence(document.answer) == (
-        "concurrency=2 serves requests within the SLO and default none, confirmed in 6 fresh pairs of runs."
+        "concurrency=2 serves requests within the SLO and default none, confirmed in 10 fresh pairs of runs."
     )
 
 
-def test_a_race_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    runner = race(tmp_path, dict(TPOTS))
-    lines = (tmp_path / RUN_LINES).read_text().splitlines(keepends=True)
-    (tmp_path / RUN_LINES).write_text("".join(lines[:4]))
-    document = tune_document(runner, COMMAND)
+def test_a_race_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = race(tmp_path, dict(TPOTS), monkeypatch, most=4)
     assert sentence(document.answer) == "The race is not over: 3 of 3 variants are left."
     assert document.exit_code == 3
     assert document.next is not None
     assert document.next.command == COMMAND
+    lines = (tmp_path / RUN_LINES).read_text()
+    assert race(tmp_path, dict(TPOTS), monkeypatch).exit_code == 0
+    assert (tmp_path / RUN_LINES).read_text().startswith(lines)
 
 
-def test_an_unconfirmed_leader_is_tuned_alone_with_more_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unconfirmed_leader_is_tuned_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "confirm", lambda *_: Confirmation(TuneOutcome.NOT_CONFIRMED, RATIO, 61))
-    document = tune_document(race(tmp_path, {**TPOTS, "concurrency=4": None}), COMMAND)
+    document = race(tmp_path, {**TPOTS, "concurrency=4": None}, monkeypatch)
     assert sentence(document.answer) == (
-        "concurrency=2 has 1.03× [0.980, 1.08] the goodput of default in 18 fresh pairs of runs: not confirmed; "
+        "concurrency=2 has 1.03× [0.980, 1.08] the goodput of default in 40 fresh pairs of runs: not confirmed; "
         "about 61 more rounds are needed."
     )
     assert document.next is not None
-    assert next_line(document.next) == "Tune concurrency=2 alone, with --pairs 21"
+    assert next_line(document.next) == "Tune concurrency=2 alone in longer runs, which vary less"
     assert document.exit_code == 3
 
 
