@@ -116,7 +116,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     folder = tmp_path_factory.mktemp("runs")
     command = ["--engine", "slow=fake", "-o", "slow.ttft=0.12", "--engine", "quick=fake", "-o", "quick.ttft=0.02"]
     command += ["-o", "tpot=0.002", "--model", "there=second", "--header", "there.X-Tenant: 7"]
-    command += ["--repeat", "2", "--keep-loaded", "--stages", "2", "--stage-seconds", "1", "--runs", folder]
+    command += ["--repeat", "2", "--keep-loaded", "--stages", "2", "--stage-seconds", "1", "--runs", str(folder)]
     command += ["--prompt-tokens", "uniform:60-90", "--output-tokens", "uniform:4-8"]
     with ScriptedServer(Script(ttft=0.05, models=("first", "second"), engine=None)) as server:
         url = f"there={server.url.partition('://')[2]}"
