@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from enginebench.cli import app
 from loadtests.harness.command.guard import Guard, start_guarded
+from loadtests.harness.command.server_process import PYTHON
 from tests.support import forked
 from tests.support.loadtests import locust_process
 from tests.support.servers import served
@@ -39,33 +40,17 @@ CHECKS = (
 )
 
 
-def start_forked(
-    command: Sequence[str],
-    group: bool = False,
-    *,
-    stdout: IO[bytes] | int,
-    stderr: IO[bytes] | int,
-    env: Mapping[str, str] | None = None,
-    pass_fds: Sequence[int] = (),
-    start_new_session: bool = True,
-) -> tuple[Any, Guard]:
-    """Do what `start_guarded` does, by a process that holds the imported modules if the command is ours."""
-    if command[0] != sys.executable:
-        return start_guarded(
-            command,
-            group,
-            stdout=stdout,
-            stderr=stderr,
-            env=env,
-            pass_fds=pass_fds,
-            start_new_session=start_new_session,
-        )
+def start_forked(command: Sequence[str], group: bool = False, **settings: Any) -> tuple[Any, Guard]:
+    """Do what `start_guarded` does, by a process that holds the imported modules if the command is one of Python."""
+    if tuple(command[:2]) != PYTHON:
+        return start_guarded(command, group, **settings)
     held = locust_process.HELD if command[2].endswith(".py") else served.HELD
     with open(os.devnull, "wb") as nowhere:
-        output = nowhere if stdout == subprocess.DEVNULL else stdout
-        errors = output if stderr == subprocess.STDOUT else stderr
-        out, err = (file if isinstance(file, int) else file.fileno() for file in (output, errors))
-        process = forked.Forked(held, command[2:], Path.cwd(), env or os.environ, outputs=(out, err), passed=pass_fds)
+        output = nowhere if settings["stdout"] == subprocess.DEVNULL else settings["stdout"]
+        errors = output if settings["stderr"] == subprocess.STDOUT else settings["stderr"]
+        outputs, passed = (output.fileno(), errors.fileno()), settings.get("pass_fds", ())
+        environment = settings.get("env", os.environ)
+        process = forked.Forked(held, command[2:], Path.cwd(), environment, outputs=outputs, passed=passed)
     return process, Guard(-process.pid if group else process.pid)
 
 
