@@ -19,7 +19,7 @@ from scipy import special
 from enginebench.analysis.answer import TuneOutcome
 from enginebench.records.view import NO_SAMPLES, Estimate
 
-LOOKS = (7, 10, 20, 40)  # pairs of runs
+LOOKS = (7, 10, 20, 30)  # pairs of runs
 ERROR = 0.01  # of each look
 FAR = 0.8  # share of a look's error for the interval's upper end, which no claim depends on
 BOUNDARY = -float(special.ndtri(ERROR))  # in standard errors

@@ -49,11 +49,11 @@ def test_between_looks_the_next_one_decides() -> None:
 
 
 def test_an_advantage_that_is_too_small_needs_more_rounds() -> None:
-    judged = confirm([0.1, -0.07, 0.06, -0.01] * 10, 0.04)
+    judged = confirm([0.1, -0.07, 0.06, -0.01, 0.02] * 6, 0.04)
     assert judged.outcome is TuneOutcome.NOT_CONFIRMED
     assert judged.more is not None
-    assert 40 < judged.more <= 150
-    assert judged.ratio.n == 40
+    assert 30 < judged.more <= 150
+    assert judged.ratio.n == 30
 
 
 def test_no_advantage_ends_at_the_first_look() -> None:
@@ -72,4 +72,4 @@ def test_equal_variants_are_seldom_confirmed() -> None:
 
 
 def test_a_slower_leader_is_never_confirmed() -> None:
-    assert confirm(differences(40, -0.3), 0.04).outcome is TuneOutcome.NONE
+    assert confirm(differences(30, -0.3), 0.04).outcome is TuneOutcome.NONE
