@@ -42,7 +42,7 @@ def propose(axes: Sequence[Axis], seed: int, run: Callable[[list[Values]], list[
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for _ in range(BATCHES):
         trials = [study.ask(distributions) for _ in range(BATCH)]
-        values = [{name: _text(value) for name, value in trial.params.items()} for trial in trials]
+        values: list[Values] = [{name: _text(value) for name, value in trial.params.items()} for trial in trials]
         for trial, score in zip(trials, run(values), strict=True):
             study.tell(trial, FAILED if score is None else score)
 
