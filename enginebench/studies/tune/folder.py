@@ -28,7 +28,7 @@ within the SLO for a dollar."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What was asked. Secrets, such as headers, are not part of it."""
+    """The question. Secrets, such as headers, are not part of it."""
 
     engines: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ TAILS = 4.0  # degrees of freedom of the noise
 ITERATIONS = 20
 MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
 USUAL_SPREAD, PRIOR = 0.04, 4  # from run to run, before any is observed; counts as much as these degrees of freedom
-FEW = 10  # survivors, of which a round drops a quarter; of more it drops the half
+HALVED_ABOVE = 10  # survivors; of fewer, a round drops a quarter
 FINALISTS, MIN_RUNS = 3, 4  # the leader of the last three wins once each of them has four runs
 Round = Mapping[str, float]  # log score by variant
 
@@ -79,9 +79,9 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
 def survivors(current: Fit, left: Collection[str]) -> list[str]:
     """Return those of `left`, at least two, that run in the next round, the leader first; a single one has won."""
     ranked = [standing for standing in current.standings if standing.variant in left]
-    kept = math.ceil(len(ranked) / 2) if len(ranked) > FEW else len(ranked) - max(1, len(ranked) // 4)
+    kept = math.ceil(len(ranked) / 2) if len(ranked) > HALVED_ABOVE else len(ranked) - max(1, len(ranked) // 4)
     if len(ranked) <= FINALISTS:
         kept = len(ranked) if min(standing.runs for standing in ranked) < MIN_RUNS else 1
     # A variant with one run stays in spite of its chance: the run may be an outlying one.
-    others = [standing for standing in ranked[1:kept] if standing.runs == 1 or standing.chance >= MIN_CHANCE]
-    return [standing.variant for standing in (ranked[0], *others)]
+    following = [standing for standing in ranked[1:kept] if standing.runs == 1 or standing.chance >= MIN_CHANCE]
+    return [standing.variant for standing in (ranked[0], *following)]

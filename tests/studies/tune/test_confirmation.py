@@ -20,7 +20,7 @@ def test_seven_pairs_of_equal_sign_confirm() -> None:
     assert judged.outcome is TuneOutcome.CONFIRMED
     assert judged.ratio.value == pytest.approx(math.exp(0.21), rel=0.01)
     assert judged.ratio.low is not None
-    assert 1.19 < judged.ratio.low < judged.ratio.value
+    assert 1.19 < judged.ratio.low < math.exp(0.21)
     assert judged.ratio.n == 7
 
 
