@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.guard import start_guarded
 
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL
+INTERVAL = 0.05  # seconds from one look at the load generator to the next
 STDERR = 2
 
 
@@ -45,7 +47,9 @@ def run_tool(command: Sequence[str]) -> int:
     """
     process, guard = start_guarded(command, stdout=STDERR, start_new_session=True)
     try:
-        return process.wait()
+        while process.poll() is None:  # Ctrl-C would not interrupt a plain wait: Polars has it go on after signals
+            time.sleep(INTERVAL)
+        return process.returncode
     finally:
         try:
             _signal_group(process.pid, signal.SIGTERM)
