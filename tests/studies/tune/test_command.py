@@ -114,19 +114,6 @@ def test_a_server_by_its_url_is_restarted_and_a_budget_ends_in_time(tmp_path: Pa
     assert {record.variant for record in records} == {"default", "tpot=0.02"}
 
 
-def test_the_highest_load_within_the_slo(tmp_path: Path) -> None:
-    """Each further user costs 2 ms a token of 50 with `many`, so that it serves seven times as many users as `few`."""
-    contenders = ["--engine", "many=fake", "--engine", "few=fake", "-o", "tpot=0.01"]
-    slowing = ["-o", "many.tpot_per_running=0.002", "-o", "few.tpot_per_running=0.014"]
-    folder = tmp_path / "race"
-    done = tune([*contenders, *slowing, "--for", "capacity", "--search-seconds", "10"], folder, ASKED)
-    assert done.returncode in {0, 3}, done.stderr
-    assert "capacity" in (folder / "report.html").read_text()
-    many, few = ([r.score or 0 for r in read_runs(folder) if r.variant == name] for name in ("many", "few"))
-    assert min(len(many), len(few)) >= 2
-    assert median(many) > median(few)
-
-
 def test_a_second_replica_costs_as_much_again(tmp_path: Path) -> None:
     """Four users get no more from it, so that a dollar serves half of their requests."""
     folder = tmp_path / "race"
