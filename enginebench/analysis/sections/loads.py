@@ -9,7 +9,6 @@ from enginebench.analysis.document import (
     ENGINE,
     LOAD,
     REQUESTS,
-    Block,
     Cell,
     Column,
     Number,
@@ -39,9 +38,8 @@ RANKS = {"p50": 2, "p95": 1}  # percentiles that a narrow terminal goes without,
 
 def loads(frame: Frame) -> Section:
     """Fold the section for a single engine: the candidates table has the same rows."""
-    parts = _parts(frame)
-    blocks: tuple[Block, ...] = (_results(frame), *([] if parts is None else [parts]))
-    return Section("loads", "Results by load", blocks, folded=len(frame.engines) == 1)
+    details = [table for table in (_parts(frame), _turns(frame)) if table.rows]
+    return Section("loads", "Results by load", (_results(frame), *details), folded=len(frame.engines) == 1)
 
 
 def places(frame: Frame) -> Iterator[tuple[StageView, str]]:
@@ -77,7 +75,7 @@ def _results(frame: Frame) -> Table:
     return Table("results", "Results by load", tuple(headings), tuple(rows), engines).without_empty_columns()
 
 
-def _parts(frame: Frame) -> Block | None:
+def _parts(frame: Frame) -> Table:
     """What the mean TTFT consists of, as far as the servers send it, the network's share and the client's error."""
     rows = []
     for stage, name in places(frame):
@@ -85,12 +83,23 @@ def _parts(frame: Frame) -> Block | None:
         if any(value is not None for value in values):
             numbers = [None if value is None else Number(Estimate(value), "s") for value in values]
             rows.append((Word(stage.label), Word(name), *numbers))
-    if not rows:
-        return None
     titles = [QUANTITY_BY_NAME[name].title.removeprefix("TTFT: ") for name in PARTS]
     engines = 1 if len(frame.engines) > 1 else None
     headings = (LOAD, ENGINE, *map(Column, titles))
     return Table("parts", "Where TTFT comes from", headings, tuple(rows), engines).without_empty_columns()
+
+
+def _turns(frame: Frame) -> Table:
+    """Show how TTFT grows from turn to turn of a conversation, in each engine's first run."""
+    rows = []
+    for stage, name in places(frame):
+        for turn in frame.engine(name).at(stage.label)[0].turns:
+            prompt = Number(Estimate(turn.prompt_tokens), style="count")
+            numbers = (count(turn.turn), count(turn.requests), prompt, Number(turn.ttft, "s"))
+            rows.append((Word(stage.label), Word(name), *numbers))
+    headings = (LOAD, ENGINE, Column("turn"), REQUESTS, Column("prompt tokens"), Column("TTFT p50"))
+    engines = 1 if len(frame.engines) > 1 else None
+    return Table("turns", "TTFT by turn of a conversation", headings, tuple(rows), engines)
 
 
 def bottleneck(frame: Frame, name: str, below: str | None, above: str | None) -> Quantity | None:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.analysis.document import Number, Table
+from enginebench.analysis.frame import frame_of
+from enginebench.analysis.sections.loads import loads
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
 from enginebench.records.view import StageView
-from tests.support.analysis.one_stage import MS, stage_of
+from tests.support.analysis.one_stage import MS, stage_of, summary_of
 from tests.support.analysis.synthetic import FAILED, record, stages_of
 
 RARE = 5  # conversations with one more turn: too few for a median with an interval
@@ -65,12 +68,18 @@ def test_each_turn_with_enough_requests_has_its_median(tmp_path: Path) -> None:
             tokens = {"prompt_tokens": 100 * (turn + 1), "session": str(session), "turn": turn, "user": session}
             records.append(record(len(records), at, t_end=first + 40 * MS, **stamps, **tokens))
     records.sort(key=lambda one: one.t_sched)
-    turns = stage_of(tmp_path, records, stages=stages_of((40,), 10.0)).turns
+    summary = summary_of(tmp_path, records, stages=stages_of((40,), 10.0))
+    turns = summary.stages[0].turns
     assert [(part.turn, part.requests, part.prompt_tokens) for part in turns] == [
         (1, 40, 100), (2, 40, 200), (3, 40, 300), (4, 40, 400),
     ]  # fmt: skip
     assert [part.ttft.value for part in turns] == pytest.approx([0.05, 0.08, 0.11, 0.14])
     assert all(part.ttft.low is not None for part in turns)
+    table = next(
+        block for block in loads(frame_of([summary])).blocks if isinstance(block, Table) and block.key == "turns"
+    )
+    shown = [[cell.estimate.value for cell in row if isinstance(cell, Number)] for row in table.rows]
+    assert shown == [[part.turn, part.requests, part.prompt_tokens, part.ttft.value] for part in turns]
 
 
 def test_requests_of_one_turn_are_no_conversation(tmp_path: Path) -> None:
