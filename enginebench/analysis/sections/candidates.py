@@ -121,7 +121,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     prices = {round(r.month / r.number / HOURS_A_MONTH, 4) for r in replicas if r.month is not None and r.number}
     price = f"; a replica costs ${prices.pop():.2f} an hour" if len(prices) == 1 else ""
     missed = any(capacity.load is None for capacity in frame.capacities.values())
-    at = f"its highest load within the SLO{', or at its lowest' if missed else ''}"
+    at = f"its highest load within the SLO{', or at the lowest load measured' if missed else ''}"
     return _table(frame, f"Candidates, each at {at}{price}", columns, rows)
 
 

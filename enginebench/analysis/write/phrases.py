@@ -59,7 +59,7 @@ LEGEND = {
     },
 }
 CONFIRMED = ((f"no {UNCONFIRMED}", "confirmed: with 95 % confidence, or implied by another confirmed load"),)
-RECOVERED = (("recovered", "20 requests in a row meet the SLO, and so do those that follow"),)
+RECOVERED = (("recovered", "20 requests in a row are within the limits, and so are those that follow"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
     TPOT: "time per further token (TPOT)",

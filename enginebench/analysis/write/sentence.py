@@ -297,7 +297,10 @@ def _burst(answer: BurstAnswer) -> str:
     kind = "outage" if answer.command else "burst"
     absorbed, cause = "absorbed" if answer.absorbed else "not absorbed", f"The {kind} is"
     if answer.total > 1 and answer.unabsorbed == answer.total:
-        absorbed, cause = "absorbed", f"None of the {answer.total} {kind}s is"
+        absorbed, cause = (
+            "absorbed",
+            f"Neither {kind} is" if answer.total == 2 else f"None of the {answer.total} {kind}s is",
+        )
     elif answer.total > 1:
         cause = f"{answer.total if answer.absorbed else answer.unabsorbed} of the {answer.total} {kind}s are"
     goal = "the SLO is met" if answer.judged else "latency is back to what it was"
@@ -312,7 +315,7 @@ def _burst(answer: BurstAnswer) -> str:
         return f"{cause} {absorbed}: {peak}, and {never} ({after}one run)."
     again = f"{goal} again" if answer.judged else goal
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    worst = "the worst one" if answer.total > 1 else f"the {kind}"
+    worst = f"the worst {kind}" if answer.total > 1 else f"the {kind}"
     since = f"{worst} began" if answer.command else f"{worst} ended"
     return f"{cause} {absorbed}: {peak}, and {again} {seconds} s after {since} (one run)."
 

@@ -42,7 +42,7 @@ def _late_requests(view: StageView) -> Iterator[Evidence]:
             severity = "warn"
         yield Evidence(severity, f"requests were sent {format_seconds(sent)} late at p99; {median}")
     elif _lateness(read, view):
-        yield Evidence("warn", f"answers were read {format_seconds(read)} late at p99, without effect on latencies")
+        yield Evidence("note", f"answers were read {format_seconds(read)} late at p99, without effect on latencies")
 
 
 def _late_event_loop(view: StageView) -> Iterator[Evidence]:

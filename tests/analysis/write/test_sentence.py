@@ -247,12 +247,12 @@ BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
         "2 of the 3 bursts are not absorbed: the first token takes up to 13.4 s, "
-        "and the SLO is met again 19 s after the worst one ended (one run).",
+        "and the SLO is met again 19 s after the worst burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2, unabsorbed=2),
-        "None of the 2 bursts is absorbed: the first token takes up to 13.4 s, "
-        "and the SLO is met again 19 s after the worst one ended (one run).",
+        "Neither burst is absorbed: the first token takes up to 13.4 s, "
+        "and the SLO is met again 19 s after the worst burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
