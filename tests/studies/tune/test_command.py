@@ -114,6 +114,20 @@ def test_a_server_by_its_url_is_restarted_and_a_budget_ends_in_time(tmp_path: Pa
     assert {record.variant for record in records} == {"default", "tpot=0.02"}
 
 
+def test_the_highest_load_within_the_slo(tmp_path: Path) -> None:
+    """`none` needs 80 ms a token, so that not even one user is served within 50."""
+    contenders = ["--engine", "some=fake", "--engine", "none=fake", "-o", "some.tpot=0.01", "-o", "none.tpot=0.08"]
+    folder = tmp_path / "race"
+    done = tune([*contenders, "--for", "capacity", "--search-seconds", "10"], folder, ASKED)
+    assert done.returncode == 0, done.stderr
+    assert "No variant beats some, which led 2 variants in the race." in done.stdout
+    assert "capacity" in (folder / "report.html").read_text()
+    some, none = ([r.score or 0 for r in read_runs(folder) if r.variant == name] for name in ("some", "none"))
+    assert len(some) == len(none) >= 2
+    assert min(some) >= 1
+    assert set(none) == {0.5}
+
+
 def test_a_second_replica_costs_as_much_again(tmp_path: Path) -> None:
     """Four users get no more from it, so that a dollar serves half of their requests."""
     folder = tmp_path / "race"
