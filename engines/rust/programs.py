@@ -32,7 +32,7 @@ from engines.models.progress import Progress, silent
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
 RELEASE = "release"
-COMPILER = "compiler.txt"  # beside a program: what compiled it
+COMPILER = "compiler.txt"  # in a program's folder: what compiled it
 NO_CARGO = "cargo was not found; install Rust from rustup.rs, then run `make engines`."
 
 

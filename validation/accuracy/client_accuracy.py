@@ -36,6 +36,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from enginebench.records.formatting import counted
 from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.calibration.calibrate import error_of, scripted_server, streamed
 from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
@@ -247,7 +248,7 @@ def markdown(results: Results) -> Iterator[str]:
     seen = {row.tool for row in results.rows} | {failure.tool for failure in results.failures}
     tools = [key for key in TOOLS if key in seen]
     for title, cell in TABLES.items():
-        yield f"| {title} | " + " | ".join(f"{users:,} streams" for users in loads) + " |"
+        yield f"| {title} | " + " | ".join(counted(users, "stream") for users in loads) + " |"
         yield "|---|" + "---:|" * len(loads)
         for key in tools:
             cells = [_cell(results, key, users, cell) for users in loads]

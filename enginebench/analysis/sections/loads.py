@@ -76,7 +76,7 @@ def _results(frame: Frame) -> Table:
 
 
 def _parts(frame: Frame) -> Table:
-    """What the mean TTFT consists of, as far as the servers send it, the network's share and the client's error."""
+    """Split the mean TTFT into the parts that the servers send, with the network's share and the client's error."""
     rows = []
     for stage, name in places(frame):
         values = [frame.engine(name).value(stage.label, part) for part in PARTS]

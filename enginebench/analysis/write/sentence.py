@@ -297,10 +297,8 @@ def _burst(answer: BurstAnswer) -> str:
     kind = "outage" if answer.command else "burst"
     absorbed, cause = "absorbed" if answer.absorbed else "not absorbed", f"The {kind} is"
     if answer.total > 1 and answer.unabsorbed == answer.total:
-        absorbed, cause = (
-            "absorbed",
-            f"Neither {kind} is" if answer.total == 2 else f"None of the {answer.total} {kind}s is",
-        )
+        absorbed = "absorbed"
+        cause = f"Neither {kind} is" if answer.total == 2 else f"None of the {answer.total} {kind}s is"
     elif answer.total > 1:
         cause = f"{answer.total if answer.absorbed else answer.unabsorbed} of the {answer.total} {kind}s are"
     goal = "the SLO is met" if answer.judged else "latency is back to what it was"

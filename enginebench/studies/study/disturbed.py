@@ -44,7 +44,7 @@ def disturbed_cells(study: StudyFolder) -> dict[Cell, str]:
 
 
 def stage_rates(run: Path) -> dict[str, float]:
-    """Return output tokens per second by stage, without stages that have none."""
+    """Return output tokens per second by stage, without stages that have no token."""
     requests = [request for request in read_requests(run) if request.outcome == "ok" and request.output_tokens]
     rates = {}
     for stage in read_meta(run).stages:
@@ -74,8 +74,8 @@ def outlying(rates: Mapping[Cell, float | None]) -> dict[Cell, tuple[float, floa
     limit = max(math.log(MIN_FACTOR), SPREADS * MAD * median(map(abs, residuals.values())))
     outliers = {}
     for cell, residual in residuals.items():
-        others = [value for other, value in residuals.items() if other.repeat == cell.repeat and other != cell]
-        unexplained = residual - (median(others) if others else 0.0)
+        same_round = [value for c, value in residuals.items() if c.repeat == cell.repeat and c != cell]
+        unexplained = residual - (median(same_round) if same_round else 0.0)
         if min(abs(residual), abs(unexplained)) > limit:
             outliers[cell] = math.exp(logs[cell]), math.exp(logs[cell] - unexplained)
     return outliers
