@@ -74,7 +74,7 @@ def by_load(frame: Frame) -> Table:
         (place, lambda row: _load(row.load) if frame.loads_make_axis else Word(row.stage)),
         (Column("SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         *_durations(frame, rows),
-        (Column("requests within"), lambda row: within(frame.verdict(row.engine, row.stage))),
+        (Column("requests within the SLO"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
@@ -108,7 +108,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
         (Column("a month"), lambda row: _dollars(months.get(row.engine))),
         (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
-        (Column(f"requests within{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
+        (Column(f"requests within the SLO{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
         (GRADED, lambda row: _correct(frame, row)),
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
@@ -215,7 +215,7 @@ def _correct(frame: Frame, row: _Row) -> Cell:
 
 def _cold_start(frame: Frame, row: _Row) -> Cell:
     seconds = frame.engine(row.engine).start(COLD_START)
-    return None if seconds.value is None else Number(seconds, "s")
+    return None if seconds.value is None else Number(Estimate(seconds.value), "s")
 
 
 def within(verdict: SloVerdict | None) -> Cell:

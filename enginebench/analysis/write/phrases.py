@@ -45,11 +45,11 @@ MEANINGS = {
 }
 """Codes that need other words than their names."""
 LEGEND = {
-    UNCONFIRMED: "not confirmed: more requests or runs could change it",
+    UNCONFIRMED: "not confirmed: more requests or runs could change it; without it: confirmed, with 95 % confidence",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
     AT_MOST: "nothing higher was tested, so fewer may do",
-    SIMULATED: "by a model that was fitted to these runs; the number above follows from the measured capacity",
+    SIMULATED: "what a model of these runs needs; plan with the number above it, which was measured",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
@@ -58,7 +58,7 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = ((f"no {UNCONFIRMED}", "confirmed: with 95 % confidence, or implied by another confirmed load"),)
+CONFIRMED = (("every verdict", "is confirmed, with 95 % confidence"),)
 RECOVERED = (("recovered", "20 requests in a row are within the limits, and so are those that follow"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
@@ -144,7 +144,8 @@ def legend(document: Document) -> tuple[tuple[str, str], ...]:
     signs = _legend(signs_of([table] if table is not None else []))
     judged = table is not None and any(isinstance(cell, Capacity | SloVerdict) for row in table.rows for cell in row)
     periods = table is not None and table.key == PERIODS
-    return (*CONFIRMED * judged, *signs, *RECOVERED * periods, *_abbreviations(document))
+    all_confirmed = judged and not any(sign == UNCONFIRMED for sign, _ in signs)
+    return (*CONFIRMED * all_confirmed, *signs, *RECOVERED * periods, *_abbreviations(document))
 
 
 def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
@@ -198,10 +199,12 @@ def limit_text(figure: Figure) -> str:
 
 
 def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
-    name = "Note" if all(warning.severity == "note" for warning in warnings) else "Warning"
-    if len(warnings) == 1:
+    notes = [warning.severity == "note" for warning in warnings]
+    name = "Note" if all(notes) else "Warning"
+    if len(notes) == 1:
         return name
-    return f"{name}s: the {most} most severe of {len(warnings)}" if len(warnings) > most else f"{name}s {len(warnings)}"
+    names = "Warnings and notes" if len(set(notes)) > 1 else f"{name}s"
+    return f"{names}: the {most} most severe of {len(notes)}" if len(notes) > most else f"{names} {len(notes)}"
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
@@ -226,10 +229,11 @@ def _engines(tested: Tested) -> str:
 
 
 def _lengths(tested: Tested) -> str:
-    lengths = ((tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
-    lengths_in_tokens = [tokens for tokens, _ in lengths if tokens is not None]
-    text = ", ".join(f"{tokens:,.0f}-token {noun}" for tokens, noun in lengths if tokens is not None)
-    return text if all(tokens.is_integer() for tokens in lengths_in_tokens) else f"{text} on average"
+    pairs = ((tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
+    lengths = {noun: tokens for tokens, noun in pairs if tokens is not None}
+    texts = [f"{tokens:,.0f}-token {noun}" for noun, tokens in lengths.items()]
+    fixed = all(tokens.is_integer() for tokens in lengths.values())
+    return ", ".join(texts) if fixed else f"{' and '.join(texts)} on average"
 
 
 def _load(tested: Tested) -> str:

@@ -43,13 +43,13 @@ from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
 DELAYS = (
-    "the load generator's own delay",
-    "queueing in the server",
+    "the load generator",
+    "the server's queue",
     "reading the prompt (prefill)",
-    "delivery from the server to the client",
+    "delivery to the client",
 )
 MAX_STARTS = 3
-BOTTLENECKS = dict(zip(TTFT_PARTS, DELAYS, strict=True))
+GROWN = dict(zip(TTFT_PARTS, DELAYS, strict=True))
 NO_ANSWER = {
     NoAnswer.NOTHING_MEASURED: "Nothing was measured.",
     NoAnswer.DIFFERENT_WORKLOADS: "The runs had different workloads, so their numbers are not compared.",
@@ -116,7 +116,7 @@ def _capacity(answer: CapacityAnswer) -> str:
     above = [None if value is None or value <= objective.limit else value for objective, value in pairs]
     values = in_words(_percentiles(capacity.objectives, above))
     text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({values})' if values else ''}."
-    return f"{text} The bottleneck is {BOTTLENECKS[answer.bottleneck.name]}." if answer.bottleneck else text
+    return f"{text} TTFT grew most in {GROWN[answer.bottleneck.name]}." if answer.bottleneck else text
 
 
 def _verb(load: float, unit: str, one_load: str, several: str) -> str:

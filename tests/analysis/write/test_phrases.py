@@ -118,8 +118,7 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 def test_the_legend_has_what_the_document_uses() -> None:
     assert phrases.legend(documents.quick()) == (
-        ("no *", "confirmed: with 95 % confidence, or implied by another confirmed load"),
-        ("*", "not confirmed: more requests or runs could change it"),
+        ("*", "not confirmed: more requests or runs could change it; without it: confirmed, with 95 % confidence"),
     )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))

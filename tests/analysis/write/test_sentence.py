@@ -26,7 +26,7 @@ from enginebench.analysis.answer import (
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo_verdict import SloVerdict
-from enginebench.analysis.write.sentence import BOTTLENECKS, NO_ANSWER, sentence
+from enginebench.analysis.write.sentence import GROWN, NO_ANSWER, sentence
 from enginebench.records.load import Rate, Users
 from enginebench.records.metrics import BY_NAME, FAILURE_SHARE, QUANTITY_BY_NAME, TTFT, Column
 from enginebench.records.slo import parse_objectives
@@ -45,7 +45,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, confirmed); 16 do not "
-        "(TTFT p95 1.50 s). The bottleneck is queueing in the server.",
+        "(TTFT p95 1.50 s). TTFT grew most in the server's queue.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
@@ -351,6 +351,6 @@ def test_sentences(answer: Answer, text: str) -> None:
 
 
 def test_every_enum_has_its_words() -> None:
-    assert set(BOTTLENECKS) <= set(QUANTITY_BY_NAME)
+    assert set(GROWN) <= set(QUANTITY_BY_NAME)
     assert set(NO_ANSWER) == set(NoAnswer)
     assert len(SLO) == 2

@@ -27,8 +27,7 @@ SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
          ≤ 60 ms
 
 8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not
-confirmed); 16 do not (TTFT p95 1.50 s). The bottleneck is queueing in the
-server.
+confirmed); 16 do not (TTFT p95 1.50 s). TTFT grew most in the server's queue.
 
                   within     TTFT     TPOT    output
 users  status    the SLO      p95      p95  tokens/s
@@ -38,8 +37,8 @@ users  status    the SLO      p95      p95  tokens/s
     8    met*  46 of 46*  80.3 ms  27.1 ms       277
    16  missed    3 of 52   1.50 s  30.2 ms       279
 
-no * confirmed: with 95 % confidence, or implied by another confirmed load · *
-not confirmed: more requests or runs could change it
+* not confirmed: more requests or runs could change it; without it: confirmed,
+with 95 % confidence
 
 TTFT p95, SLO ≤ 600 ms
  1.50 s ┤                                                              ●
