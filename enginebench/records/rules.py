@@ -32,8 +32,8 @@ MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change 
 SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, above which it is not significant
 MAX_FAILURE_SHARE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
-SloAnswer = Literal["met", "missed", "not enough evidence"]
-UNDECIDED: SloAnswer = "not enough evidence"
+SloAnswer = Literal["met", "missed", "not confirmed"]
+UNDECIDED: SloAnswer = "not confirmed"
 
 
 def is_failure(outcome: str) -> bool:

@@ -211,8 +211,8 @@ def test_judgements(pairs: list[Pair]) -> None:
             share = judgement["share"]
             assert share["value"] == pytest.approx(recompute.mean([float(one) for one in answers if one is not None]))
             low, high = (0.0, 1.0) if share["low"] is None else (share["low"], share["high"])
-            expected = "met" if low >= 0.9 else "missed" if high < 0.9 else "not enough evidence"
-            assert judgement["answer"] in {expected, "not enough evidence"}
+            expected = "met" if low >= 0.9 else "missed" if high < 0.9 else "not confirmed"
+            assert judgement["answer"] in {expected, "not confirmed"}
 
 
 def test_series(pairs: list[Pair]) -> None:

@@ -64,8 +64,8 @@ def test_a_percentile_is_the_least_value_that_a_share_does_not_exceed() -> None:
     [
         pytest.param(0.95, 0.99, "met", id="the whole interval keeps the limit"),
         pytest.param(0.90, 0.949, "missed", id="none of it does"),
-        pytest.param(0.94, 0.96, "not enough evidence", id="some of it does"),
-        pytest.param(None, None, "not enough evidence", id="no interval"),
+        pytest.param(0.94, 0.96, "not confirmed", id="some of it does"),
+        pytest.param(None, None, "not confirmed", id="no interval"),
     ],
 )
 def test_an_objective_is_answered_by_the_interval_of_a_share(
@@ -203,9 +203,9 @@ def test_columns_are_judged_as_single_requests_are(objective: Objective) -> None
     ("answers", "expected"),
     [
         pytest.param(["met", "met"], "met", id="all are met"),
-        pytest.param(["met", "not enough evidence"], "not enough evidence", id="one may be missed"),
-        pytest.param(["not enough evidence", "missed", "met"], "missed", id="one is missed"),
-        pytest.param([], "not enough evidence", id="nothing was judged"),
+        pytest.param(["met", "not confirmed"], "not confirmed", id="one may be missed"),
+        pytest.param(["not confirmed", "missed", "met"], "missed", id="one is missed"),
+        pytest.param([], "not confirmed", id="nothing was judged"),
     ],
 )
 def test_objectives_together(answers: list[SloAnswer], expected: SloAnswer) -> None:

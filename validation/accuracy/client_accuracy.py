@@ -36,6 +36,8 @@ from typing import Any
 import msgspec
 import psutil
 
+from enginebench.analysis.document import Axis, Figure, Point, Series
+from enginebench.analysis.write.svg import svg
 from enginebench.records.formatting import counted
 from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.calibration.calibrate import error_of, scripted_server, streamed
@@ -260,6 +262,18 @@ def markdown(results: Results) -> Iterator[str]:
     )
 
 
+def chart(results: Results) -> str:
+    """Return an SVG of the p99 error of TTFT against streams."""
+    series: dict[str, list[Point]] = {}
+    for tool, users in sorted({(row.tool, row.users) for row in results.rows}, key=lambda key: key[1]):
+        error = _median(results.rounds(tool, users), lambda row: abs(row.ttft.p99) * 1e3)
+        series.setdefault(TOOLS[tool].name, []).append(Point(users, error, label=str(users)))
+    lines = tuple(Series(tool.name, tuple(series[tool.name])) for tool in TOOLS.values() if tool.name in series)
+    title = f"Error of TTFT p99, {TOKENS} tokens {results.itl:g} ms apart"
+    axes = Axis("streams", logarithmic=True), Axis("TTFT error p99", "ms", logarithmic=True)
+    return svg(Figure("ttft_error", title, "load", *axes, lines), standalone=True)
+
+
 def _cell(results: Results, key: str, users: int, cell: Callable[[list[Row]], str]) -> str:
     failure = results.failure(key, users)
     if failure is not None:
@@ -276,10 +290,13 @@ def main() -> None:
     parser.add_argument("--itl", type=float, default=ITL, help="milliseconds from token to token; 20 halves the rates")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each load is counted")
     parser.add_argument("--table", action="store_true", help="print what the file has, and measure nothing")
+    parser.add_argument("--chart", type=Path, help="write a chart of what the file has, an SVG")
     arguments = parser.parse_args()
     results = Results(arguments.itl, arguments.seconds)
     if arguments.output and arguments.output.exists():
         results = msgspec.json.decode(arguments.output.read_bytes(), type=Results)
+    if arguments.chart:
+        arguments.chart.write_text(chart(results), encoding="utf-8")
     if arguments.table:
         print(*markdown(results), sep="\n")
         return

@@ -96,7 +96,7 @@ class Gate:
 
     @property
     def exit_code(self) -> int:
-        """0 passed, 1 a regression, 3 not enough evidence."""
+        """0 passed, 1 a regression, 3 not confirmed."""
         if self.regressions:
             return 1
         lacking = self.count(Result.MISSING) and not self.allow_missing

@@ -63,7 +63,7 @@ def _judgement(counts: Counts, objective: Objective, requests: int) -> Judgement
     met, missed = counts.met_and_missed.get(str(objective), (0, 0))
     n = met + missed
     share = Estimate(met / n, n=n) if n else NO_SAMPLES
-    return Judgement(objective, share, "not enough evidence", unknown=requests - n)
+    return Judgement(objective, share, "not confirmed", unknown=requests - n)
 
 
 def _quantities(counts: Counts, seconds: float, over: bool) -> dict[str, float | None]:

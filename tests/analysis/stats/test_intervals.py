@@ -125,10 +125,10 @@ def test_correlated_failures_widen_the_interval_of_their_share() -> None:
 @pytest.mark.parametrize(
     ("good", "n", "q", "answer"),
     [
-        pytest.param(20, 20, 0.99, "not enough evidence", id="20 requests cannot meet a p99"),
+        pytest.param(20, 20, 0.99, "not confirmed", id="20 requests cannot meet a p99"),
         pytest.param(400, 400, 0.99, "met", id="400 without a miss can: 0.025^(1/400) = 0.9908"),
         pytest.param(360, 400, 0.95, "missed", id="90 % are not 95 %"),
-        pytest.param(380, 400, 0.95, "not enough evidence", id="just 95 % may be less"),
+        pytest.param(380, 400, 0.95, "not confirmed", id="just 95 % may be less"),
     ],
 )
 def test_an_objective_has_three_answers(good: int, n: int, q: float, answer: str) -> None:

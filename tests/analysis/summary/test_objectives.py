@@ -30,8 +30,8 @@ def test_goodput_and_attainment_count_failures_as_bad(tmp_path: Path) -> None:
     answers = [(judgement.objective.name, judgement.answer) for judgement in stage.judgements]
     assert answers == [
         ("ttft_p50", "met"),
-        ("ttft_p80", "not enough evidence"),
-        ("tpot_p99", "not enough evidence"),
+        ("ttft_p80", "not confirmed"),
+        ("tpot_p99", "not confirmed"),
         ("ttft_p95", "missed"),
     ]
     assert [judgement.share.value for judgement in stage.judgements] == pytest.approx([0.8, 0.8, 0.98, 0.8])
@@ -39,14 +39,14 @@ def test_goodput_and_attainment_count_failures_as_bad(tmp_path: Path) -> None:
 
 def test_twenty_requests_cannot_meet_a_p99(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, [record(k, 3 * SECOND + k * MS) for k in range(20)], slo=["ttft_p99=10"])
-    assert [judgement.answer for judgement in stage.judgements] == ["not enough evidence"]
+    assert [judgement.answer for judgement in stage.judgements] == ["not confirmed"]
 
 
 @pytest.mark.parametrize(
     ("cut", "answer"),
     [
         pytest.param({"t_end": 8 * SECOND}, "missed", id="half of them had waited for longer than the limit"),
-        pytest.param({"t_end": 3 * SECOND + 100 * MS}, "not enough evidence", id="half of them were cut off before it"),
+        pytest.param({"t_end": 3 * SECOND + 100 * MS}, "not confirmed", id="half of them were cut off before it"),
         pytest.param({"t_first": 3 * SECOND + 50 * MS, "t_end": 8 * SECOND}, "met", id="their first token had come"),
     ],
 )
@@ -59,14 +59,14 @@ def test_a_request_that_was_cut_off_is_judged_by_what_is_known_of_it(
         records.append(record(k, 3 * SECOND + place, **changes))
     stage = stage_of(tmp_path, records, slo=["ttft_p90=0.2"])
     assert [judgement.answer for judgement in stage.judgements] == [answer]
-    assert stage.estimate("attainment").n == (100 if answer == "not enough evidence" else 200)
+    assert stage.estimate("attainment").n == (100 if answer == "not confirmed" else 200)
 
 
 def test_correlated_latencies_are_less_evidence_than_independent_ones(tmp_path: Path) -> None:
     """300 requests, all within the limit: enough for a p95 if they are independent, not if a quarter of the window
     is as slow as its neighbours."""
     independent = [random.Random(k).uniform(50, 150) for k in range(300)]
-    for order, answer in ((independent, "met"), (sorted(independent), "not enough evidence")):
+    for order, answer in ((independent, "met"), (sorted(independent), "not confirmed")):
         records = []
         for k, ttft in enumerate(order):
             t = 2 * SECOND + k * 25 * MS
@@ -82,7 +82,7 @@ def test_correlated_latencies_are_less_evidence_than_independent_ones(tmp_path: 
         pytest.param([50], "missed", id="one was"),
         pytest.param([20, 50, 80], "missed", id="three were: so rare a share has no interval of its own"),
         pytest.param(range(0, 96, 2), "missed", id="half of them were"),
-        pytest.param(range(4, 96), "not enough evidence", id="all but four were"),
+        pytest.param(range(4, 96), "not confirmed", id="all but four were"),
     ],
 )
 def test_what_is_decided_by_far_is_decided_in_a_short_stage_too(
@@ -137,8 +137,8 @@ def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_pat
     records = [record(k, 3 * SECOND + k, **UNCOUNTED) for k in range(30)]
     stage = stage_of(tmp_path, records, slo=["tpot_p90=0.1", "ntpot_p90=0.1", "ttft_p50=1"], model="unheard-of")
     assert [(judgement.answer, judgement.unknown, judgement.share.missing) for judgement in stage.judgements] == [
-        ("not enough evidence", 30, Missing.UNCOUNTED),
-        ("not enough evidence", 30, Missing.UNCOUNTED),
+        ("not confirmed", 30, Missing.UNCOUNTED),
+        ("not confirmed", 30, Missing.UNCOUNTED),
         ("met", 0, None),
     ]
     assert not {"attainment", "goodput"} & set(stage.quantities)
@@ -148,7 +148,7 @@ def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_pat
     ("uncounted", "answer", "missing"),
     [
         pytest.param(2, "met", None, id="too few to change it"),
-        pytest.param(60, "not enough evidence", Missing.UNCOUNTED, id="enough"),
+        pytest.param(60, "not confirmed", Missing.UNCOUNTED, id="enough"),
     ],
 )
 def test_some_unknown_token_counts_matter_if_they_could_change_the_answer(
@@ -181,7 +181,7 @@ def test_a_window_without_requests_is_not_enough_evidence(tmp_path: Path) -> Non
         tmp_path, [record(0, SECOND // 2), record(1, 19 * SECOND // 2)], slo=["ttft_p95=1", "failures=0.1"]
     )
     answers = [(judgement.answer, judgement.share.value, judgement.share.missing) for judgement in stage.judgements]
-    assert answers == [("not enough evidence", None, Missing.NOT_OBSERVED)] * 2
+    assert answers == [("not confirmed", None, Missing.NOT_OBSERVED)] * 2
 
 
 def test_of_requests_that_were_cut_off_it_is_kept_how_many_are_unknown(tmp_path: Path) -> None:
@@ -192,4 +192,4 @@ def test_of_requests_that_were_cut_off_it_is_kept_how_many_are_unknown(tmp_path:
     ]
     (judgement,) = stage_of(tmp_path, records, slo=["ttft_p50=0.2"]).judgements
     assert (judgement.unknown, judgement.share.n, judgement.share.value) == (40, 40, 1.0)
-    assert (judgement.answer, judgement.share.missing) == ("not enough evidence", Missing.CUT_OFF)
+    assert (judgement.answer, judgement.share.missing) == ("not confirmed", Missing.CUT_OFF)

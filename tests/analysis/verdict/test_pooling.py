@@ -16,7 +16,7 @@ from tests.support.analysis.compared import judged
 (TTFT,) = parse_objectives(["ttft_p95=0.5"])
 
 
-def without_interval(share: float, answer: SloAnswer = "not enough evidence") -> Judgement:
+def without_interval(share: float, answer: SloAnswer = "not confirmed") -> Judgement:
     judgement = judged(TTFT, share, 100, answer)
     bare = replace(judgement.share, low=None, high=None, effective=None, missing=Missing.CYCLIC)
     return replace(judgement, share=bare)
@@ -40,23 +40,23 @@ def test_runs_that_differ_by_more_than_their_requests_explain_widen_the_interval
     together = pooled([judged(TTFT, share, 1000) for share in (0.99, 0.97, 0.92)])
     assert together.share.value == pytest.approx(0.96)
     assert together.share.effective == pytest.approx(0.96 * 0.04 / 0.000433, rel=0.01)
-    assert together.answer == "not enough evidence"
+    assert together.answer == "not confirmed"
     alike = pooled([judged(TTFT, share, 1000) for share in (0.985, 0.99, 0.988)])
     assert alike.answer == "met"
 
 
 def test_two_runs_that_contradict_each_other_decide_nothing() -> None:
     together = pooled([judged(TTFT, 0.999, 2000), judged(TTFT, 0.5, 100)])
-    assert (together.answer, together.share.missing) == ("not enough evidence", Missing.FEW_REPEATS)
+    assert (together.answer, together.share.missing) == ("not confirmed", Missing.FEW_REPEATS)
 
 
 @pytest.mark.parametrize(
     ("judgements", "answer"),
     [
-        pytest.param([without_interval(0.99)] * 2, "not enough evidence", id="two runs, nothing known"),
+        pytest.param([without_interval(0.99)] * 2, "not confirmed", id="two runs, nothing known"),
         pytest.param([without_interval(0.99, "met")] * 2, "met", id="two runs that are decided"),
         pytest.param([without_interval(share) for share in (0.99, 0.985, 0.988)], "met", id="three runs: their spread"),
-        pytest.param([without_interval(share) for share in (0.99, 0.9, 0.97)], "not enough evidence", id="a wide one"),
+        pytest.param([without_interval(share) for share in (0.99, 0.9, 0.97)], "not confirmed", id="a wide one"),
         pytest.param([without_interval(share) for share in (0.4, 0.5, 0.45)], "missed", id="far below"),
     ],
 )
@@ -68,5 +68,5 @@ def test_requests_that_were_cut_off_count_as_misses_and_as_hits() -> None:
     sure, unsure = judged(TTFT, 0.99, 1000), replace(judged(TTFT, 0.99, 1000), unknown=200)
     assert pooled([sure, sure]).answer == "met"
     together = pooled([sure, unsure])
-    assert (together.answer, together.share.missing, together.unknown) == ("not enough evidence", Missing.CUT_OFF, 200)
+    assert (together.answer, together.share.missing, together.unknown) == ("not confirmed", Missing.CUT_OFF, 200)
     assert pooled([judged(TTFT, 0.5, 1000), replace(judged(TTFT, 0.5, 1000), unknown=20)]).answer == "missed"

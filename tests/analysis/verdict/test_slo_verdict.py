@@ -13,7 +13,7 @@ from enginebench.records.view import Estimate, Judgement, Missing, StageView
 from tests.support.analysis.compared import judged, view
 
 TTFT, TPOT = parse_objectives(["ttft_p95=0.5", "tpot_p95=0.05"])
-OPEN: SloAnswer = "not enough evidence"
+OPEN: SloAnswer = "not confirmed"
 
 
 def stage(good: int, n: int, unknown: int = 0, answer: SloAnswer = OPEN) -> StageView:
