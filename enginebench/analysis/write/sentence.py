@@ -180,7 +180,7 @@ def _by_capacity(answer: BestAnswer) -> str:
         return f"{text}."
     if answer.significant is False:
         return f"{text}; at {clean(answer.stage)} their tokens/s have no significant difference."
-    return f"{text}; at {clean(answer.stage)} {names[0]} serves {_ratio(answer.ratio)} its tokens{_runs(answer)}."
+    return f"{text}; at {clean(answer.stage)} {names[0]} serves {_ratio(answer.ratio)} as many tokens/s{_runs(answer)}."
 
 
 def _highest(capacity: Capacity | None) -> str:

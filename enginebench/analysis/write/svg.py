@@ -217,7 +217,7 @@ class _Drawing:
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{ends[0]:.1f}" y2="{ends[1]:.1f}" class="bar"/>'
             yield mark(x, y, point)
             yield "</g>"
-            name = point.label if kind == "pareto" else point.missed
+            name = point.label if kind == "pareto" else f"by {point.missed}" if point.missed else ""
             if name:
                 yield from self._point_label(x, y, clean(name))
 

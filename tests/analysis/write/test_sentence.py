@@ -156,7 +156,7 @@ BESTS: list[tuple[Answer, str]] = [
     (
         BY_CAPACITY,
         "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
-        "at 24 users b serves 1.46× [1.45, 1.47] its tokens.",
+        "at 24 users b serves 1.46× [1.45, 1.47] as many tokens/s.",
     ),
     (
         replace(BY_CAPACITY, next=Contender("a", none, Estimate(279), missed), significant=False),
@@ -175,7 +175,7 @@ BESTS: list[tuple[Answer, str]] = [
     (
         replace(BY_CAPACITY, ratio=Estimate(1.5), significant=None, repeats=1),
         "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
-        "at 24 users b serves 1.5× its tokens (one run each).",
+        "at 24 users b serves 1.5× as many tokens/s (one run each).",
     ),
 ]
 
