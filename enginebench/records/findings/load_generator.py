@@ -41,7 +41,7 @@ def _late_requests(view: StageView) -> Iterator[Evidence]:
         if view.metrics["send_lag"].n < MIN_REQUESTS:
             severity = "warn"
         yield Evidence(severity, f"requests were sent {format_seconds(sent)} late at p99; {median}")
-    elif _lateness(read, view):
+    elif _lateness(read, view) and not _read_together(view):
         yield Evidence("note", f"answers were read {format_seconds(read)} late at p99, without effect on latencies")
 
 
@@ -52,12 +52,17 @@ def _late_event_loop(view: StageView) -> Iterator[Evidence]:
         return
     severity: Severity = "warn" if _lateness(lag.mean, view) else "note"
     evidence = f"the load generator's event loop was up to {format_seconds(lag.peak)} late to send or read"
-    together = view.count("merged_first")
-    if together >= READ_TOGETHER * max(1, view.ok):
+    if together := _read_together(view):
         severity, evidence = "warn", f"{evidence}: the TTFT of {together} of {view.ok} answers may be overstated"
     elif _lateness(view.value("client_lag", "p99"), view):
         return  # the late reads are the evidence, and they are without effect
     yield Evidence(severity, evidence)
+
+
+def _read_together(view: StageView) -> int:
+    """Return how many first tokens were read late and with others, 0 if they are too few to move p99."""
+    together = view.count("merged_first")
+    return together if together >= READ_TOGETHER * max(1, view.ok) else 0
 
 
 def _busy(view: StageView) -> Iterator[Evidence]:

@@ -39,7 +39,12 @@ def test_what_telemetry_tells(tmp_path: Path, telemetry: list[TelemetrySample], 
 
 
 def test_first_tokens_read_with_others_are_told_where_the_reader_was_late(tmp_path: Path) -> None:
-    together = [msgspec.structs.replace(one, merged_first=at % 50 == 0) for at, one in enumerate(every_100_ms())]
+    together = [
+        msgspec.structs.replace(
+            one, merged_first=at % 50 == 0, stamps="kernel", read_first=(one.t_first or 0) + 30 * MS
+        )
+        for at, one in enumerate(every_100_ms())
+    ]
     (late,) = findings(tmp_path, together, samples=samples(lag=0.03))
     assert (late.kind, late.severity) == ("load_generator_late", "warn")
     assert late.evidence == (
