@@ -120,22 +120,13 @@ def calibrate(quiet: Grid, busy: Grid, seconds: float, processes: int, progress:
     return Calibration(made_at, processes, tuple(cells), host_facts(), facts)
 
 
-def measure(
-    users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet", *more: str
-) -> Cell:
-    """Measure one load for `seconds`, after every user has had an answer; `more` are further options of the run. Raises
-    `UserMistake`."""
+def measure(users: int, rate: float, seconds: float, processes: int, condition: Condition) -> Cell:
+    """Measure one load for `seconds`, after every user has had an answer. Raises `UserMistake`."""
     tokens, tpot = pace(rate)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with scripted_server(tpot, tokens, folder / "truth.jsonl") as port, _competition(condition):
-            options = [
-                *stage_options(users, seconds),
-                "--output-tokens",
-                str(tokens),
-                *processes_options(processes),
-                *more,
-            ]
+            options = [*stage_options(users, seconds), "--output-tokens", str(tokens), *processes_options(processes)]
             run = make_load(SCENARIO, f"http://127.0.0.1:{port}", folder, *options)
         truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
         return _cell(users, rate, processes, condition, run, truths)
