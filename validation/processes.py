@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +15,6 @@ from validation.program import ROOT
 
 STOP_TIMEOUT = 60  # seconds to exit after SIGTERM
 INTERVAL = 0.25  # seconds between two looks
-
-
-@contextmanager
-def on_cores(cores: Collection[int]) -> Iterator[None]:
-    """Processes started meanwhile keep to these cores. Only Linux binds processes; elsewhere it does nothing."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @contextmanager
