@@ -33,7 +33,6 @@ def _in_all_classes(scenario: Scenario, setting: str) -> bool:
 
 PLAN = ("stages", "rate", "stage_seconds", "stage_requests", "warm_up")
 PROMPTS = ("prompt_tokens", "shared_prefix_tokens", "classes", "turns", "turn_tokens")
-SOURCES = ("prompt_kind", "prompt_text")
 RULES = (
     WithoutEffect(("search_range",), lambda s: s.by == "growth", "with --by growth, which begins with one user"),
     WithoutEffect(("search_range", "search_seconds"), lambda s: not _searches(s), "without a search: --by"),
@@ -60,7 +59,7 @@ RULES = (
         "in an open loop, whose requests do not wait for each other",
     ),
     WithoutEffect(("turn_tokens",), lambda s: not _in_conversations(s), "without conversations: --turns"),
-    WithoutEffect((*PROMPTS, *SOURCES), lambda s: s.dataset, "with --dataset, which has the prompts"),
+    WithoutEffect((*PROMPTS, "prompt_kind"), lambda s: s.dataset, "with --dataset, which has the prompts"),
     WithoutEffect(
         (*PROMPTS, "output_tokens", "dataset"), lambda s: s.trace, "with --trace, which has the lengths of its requests"
     ),
@@ -74,7 +73,7 @@ RULES = (
         lambda s: len(s.output_tokens) == 1 and _in_all_classes(s, "output_tokens"),
         "if every class has its own output=",
     ),
-    WithoutEffect(("shared_prefix_tokens", "prompt_text"), lambda s: s.prompt_kind == "ids", "with --prompt-kind ids"),
+    WithoutEffect(("shared_prefix_tokens",), lambda s: s.prompt_kind == "ids", "with --prompt-kind ids"),
 )
 
 

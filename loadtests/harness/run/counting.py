@@ -11,7 +11,6 @@ from loadtests.harness.client.dialects.endpoints import Endpoint
 from loadtests.harness.run.target import Target
 from loadtests.harness.workload.measuring import measured
 from loadtests.harness.workload.prompt_source import PromptSource, assumed, with_template
-from loadtests.harness.workload.prompt_text import pieces_of
 from loadtests.harness.workload.prompt_words import START, Kind
 
 
@@ -22,17 +21,14 @@ def prompt_source_for(
     kind: Kind,
     file: Path | None,
     tried: Callable[[str], int | None],
-    text: str = "",
 ) -> PromptSource:
-    """Return the source of prompts, which are cut from the file `text` if it is named. `tried` sends a prompt and
-    returns its tokens from the server's `usage`, if any.
+    """Return the source of prompts. `tried` sends a prompt and returns its tokens from the server's `usage`, if any.
 
-    Raises `UserMistake` for token ids or a text if tokens cannot be counted, and for an invalid tokenizer or text.
+    Raises `UserMistake` for token ids if tokens cannot be counted, and for an invalid tokenizer.
     """
     if kind == "ids" and endpoint != "completions":
         raise UserMistake("token ids as prompts need --endpoint completions.")
     chat = endpoint != "completions"
-    pieces = pieces_of(text) if text else ()
     if file is not None:
         tokenizer = _load(file)
 
@@ -40,16 +36,16 @@ def prompt_source_for(
             ids: list[int] = tokenizer.encode(text, add_special_tokens=special).ids
             return ids
 
-        source = measured(lambda text: len(encode(text, not chat)), encode, kind, pieces)
+        source = measured(lambda text: len(encode(text, not chat)), encode, kind)
         of_chats = False
     else:
         # Some servers' /tokenize takes only texts.
         of_chats = chat and _count(target, model, START, of_chat=True) is not None
         source = measured(
-            lambda text: _count(target, model, text, of_chats), lambda text: _ids(target, model, text), kind, pieces
+            lambda text: _count(target, model, text, of_chats), lambda text: _ids(target, model, text), kind
         )
     if source is None or (kind == "ids" and not source.ids):
-        if kind == "ids" or pieces:
+        if kind == "ids":
             raise UserMistake(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
         return with_template(assumed(kind, chat), tried(START))
     return source if of_chats == chat else with_template(source, tried(START))

@@ -57,15 +57,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
 
     if engine is None:  # our servers take all fields
         tried(START)
-    source = prompt_source_for(
-        target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried, scenario.prompt_text
-    )
-    available = sum(cost for _, cost in source.text)
-    longest = max(int(lengths.b if lengths.kind == "uniform" else lengths.a) for lengths in scenario.prompt_tokens)
-    if source.text and longest > available:
-        raise UserMistake(
-            f"{scenario.prompt_text} has {available} tokens, too few for prompts of {longest}: give a longer text."
-        )
+    source = prompt_source_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     if trials and trials[0].uncounted:
         _check_search(scenario)
     accepted = trials[0].request if trials else example

@@ -38,14 +38,6 @@ class RequestSettings(Sampling):
     prompt_kind: Kind = prompt_setting(
         "words", "What prompts are made of: words, or token ids (--endpoint completions)."
     )
-    prompt_text: str = prompt_setting(
-        "",
-        "UTF-8 text, such as a book or code, to cut prompts from. Random words, the default, compress, cache and "
-        "speculate differently.",
-        metavar="FILE",
-        read=dataset_path,
-        on_page=False,
-    )
     shared_prefix_tokens: tuple[int, ...] = prompt_setting(
         (0,),
         "Tokens at the start of every prompt that are the same for all; several, such as 0,512, make one stage each.",

@@ -12,7 +12,6 @@ from itertools import pairwise
 from random import Random
 from statistics import fmean
 
-from enginebench.settings.schema import UserMistake
 from loadtests.harness.workload.prompt_source import PromptSource, assumed
 from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS, Kind, Unit
 
@@ -21,55 +20,36 @@ Count = Callable[[str], int | None]
 Encode = Callable[[str], Sequence[int]]
 """Returns the token ids of a text, without a template; none if they are not known."""
 
-MARKS = "|~^@#§¦¬†¤"
+MARK = " |"
 MAX_MARKED = 2000  # characters of pieces in one text: a server may refuse texts that are longer than its context
 MIN_WORDS = 40
 CHECKED_LENGTHS = (24, 60, 250, 700)
 
 
-def measured(count: Count, encode: Encode, kind: Kind, text: Sequence[str] = ()) -> PromptSource | None:
-    """Return a source of prompts, cut from the pieces of `text` if it has any; `None` if tokens cannot be counted.
-
-    Raises `UserMistake` if the tokens of the text are unknown.
-    """
+def measured(count: Count, encode: Encode, kind: Kind) -> PromptSource | None:
+    """Return a source of prompts; `None` if tokens cannot be counted."""
     template = count(START)
     if template is None:
         return None
-    words = list(_costs(encode, WORDS, MARKS[0]))
+    words = list(_costs(encode))
     ids = sorted(set(encode("".join(WORDS)))) if kind == "ids" else []
     if len(words) < MIN_WORDS:
-        return None if text else replace(assumed(kind, chat=False), template=template, ids=tuple(ids))
+        return replace(assumed(kind, chat=False), template=template, ids=tuple(ids))
     single = [unit for unit in words if unit[1] == 1]
-    units = _text_units(encode, text) if text else ()
     instruction = (count(START + WORDS[0] + INSTRUCTION) or 0) - (count(START + WORDS[0]) or 0)
-    source = PromptSource(
-        kind, template, instruction, tuple(single if len(single) >= MIN_WORDS else words), tuple(ids), units
-    )
+    source = PromptSource(kind, template, instruction, tuple(single if len(single) >= MIN_WORDS else words), tuple(ids))
     rng = Random("check")
-    factor = round(fmean(cost for _, cost in units or source.words) + 0.5)
+    factor = round(fmean(cost for _, cost in source.words) + 0.5)
     lengths = [length * factor + template for length in CHECKED_LENGTHS]
     return replace(source, exact=all(count(source.prompt(tokens, rng)) == tokens for tokens in lengths))
 
 
-def _text_units(encode: Encode, text: Sequence[str]) -> tuple[Unit, ...]:
-    """Raise `UserMistake`."""
-    pieces = tuple(dict.fromkeys(text))
-    mark = next((mark for mark in MARKS if not any(mark in piece for piece in pieces)), None)
-    if mark is None:
-        raise UserMistake(f"the text has all of the characters {MARKS}, one of which is needed: remove one of them.")
-    costs = dict(_costs(encode, pieces, mark))
-    if len(costs) < len(pieces):
-        raise UserMistake("the tokens of single words cannot be told with this tokenizer: leave out --prompt-text.")
-    return tuple((piece, costs[piece]) for piece in text)
-
-
-def _costs(encode: Encode, pieces: Sequence[str], mark: str) -> Iterator[Unit]:
-    """Yield the pieces with their tokens; nothing more after pieces for which the tokenizer does not show them."""
-    between = f" {mark}"
-    separator = encode(START + 2 * between)[len(encode(START + between)) :]
+def _costs(encode: Encode) -> Iterator[Unit]:
+    """Yield the words with their tokens; nothing more after words for which the tokenizer does not show them."""
+    separator = encode(START + 2 * MARK)[len(encode(START + MARK)) :]
     size = len(separator)
-    for group in _groups(pieces):
-        ids = encode(START + between + "".join(piece + between for piece in group))
+    for group in _groups(WORDS):
+        ids = encode(START + MARK + "".join(word + MARK for word in group))
         marks = [at for at in range(len(ids) - size + 1) if size and ids[at : at + size] == separator]
         if len(marks) != len(group) + 1:
             return

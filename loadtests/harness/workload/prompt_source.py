@@ -1,6 +1,6 @@
 """Prompts of an exact number of tokens, made of pieces whose tokens are known.
 
-    start | words or a passage of the user's text | instruction
+    start | words | instruction
 
 A tokenizer cuts text at white space first, so a word with its space has the same number of tokens everywhere: the
 tokens of the pieces are counted once, before the run (`measuring.py`), and added up for each prompt.
@@ -8,11 +8,10 @@ tokens of the pieces are counted once, before the run (`measuring.py`), and adde
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import accumulate, chain
+from itertools import chain
 from random import Random
 
 from loadtests.harness.workload.prompt_words import (
@@ -89,35 +88,10 @@ def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> t
     return "".join(pieces), tokens
 
 
-class Passages(Pieces):
-    """The pieces of a text, in its order."""
-
-    def __init__(self, text: tuple[Unit, ...]) -> None:
-        words = tuple(unit for unit in dict.fromkeys(text) if unit[0].strip().isalpha())
-        super().__init__(words or text)
-        self._text = [piece for piece, _ in text] * 2  # a passage may reach over the end
-        self._ends = list(accumulate(cost for _, cost in chain(text, text)))
-
-    def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
-        """Return some random words, so that all prompts begin differently, and then a passage from a random place.
-
-        Tokens are left for a last word: a tokenizer may join the passage's last punctuation with what follows.
-        """
-        opening = rng.choices(self._by_cost[self.cheapest], k=min(MIN_WORDS, tokens // self.cheapest))
-        left = tokens - len(opening) * self.cheapest
-        first = rng.randrange(len(self._text) // 2)
-        before = self._ends[first - 1] if first else 0
-        last = bisect_right(self._ends, before + left - self.cheapest, first)
-        if last > first:
-            left -= self._ends[last - 1] - before
-        rest, left = super().drawn(left, rng)  # words, if the prompt is longer than the text
-        return "".join([*opening, *self._text[first:last], rest]), left
-
-
 @dataclass(frozen=True)
 class PromptSource:
     """The pieces of prompts. `template` is the number of tokens of a prompt with only its start, chat template
-    included; `ids` are the token ids to draw from; `text` are the pieces to cut prompts from, if not from `words`.
+    included; `ids` are the token ids to draw from.
 
     `exact` is true if the lengths of prompts were checked with the tokenizer.
     """
@@ -127,7 +101,6 @@ class PromptSource:
     instruction: int
     words: tuple[Unit, ...]
     ids: tuple[int, ...] = ()
-    text: tuple[Unit, ...] = ()
     exact: bool = False
 
     def prompt(self, tokens: int, rng: Random, shared_tokens: int = 0, shared_seed: str = "") -> str:
@@ -193,7 +166,7 @@ class PromptSource:
 
     @cached_property
     def _words(self) -> Pieces:
-        return Passages(self.text) if self.text else Pieces(self.words)
+        return Pieces(self.words)
 
     @cached_property
     def _made(self) -> dict[tuple[int, str], str]:

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from engines.models.fetch import DEFAULT, fetch_model
+from engines.models.fetch import fetch_model
 from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.dialects.endpoints import Endpoint
 from loadtests.harness.run.counting import prompt_source_for
@@ -23,7 +23,6 @@ from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.prompt_words import Kind
 from loadtests.harness.workload.workload import Workload
-from tests.support.loadtests.locust_process import ROOT
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import RunningServer, served
 
@@ -43,11 +42,9 @@ def tokenizer() -> Path:
     return fetch_model().folder
 
 
-def source(
-    url: str, model: str, endpoint: Endpoint, kind: Kind, file: Path | None = None, text: Path | str = ""
-) -> PromptSource:
+def source(url: str, model: str, endpoint: Endpoint, kind: Kind, file: Path | None = None) -> PromptSource:
     with Target(url, Access()) as target:
-        return prompt_source_for(target, model, endpoint, kind, file, lambda text: None, str(text))
+        return prompt_source_for(target, model, endpoint, kind, file, lambda text: None)
 
 
 def workload(made_of: PromptSource, model: str, endpoint: Endpoint) -> Workload:
@@ -107,39 +104,6 @@ def test_a_tokenizer_that_cuts_some_words_is_met_exactly(kind: Kind) -> None:
     assert kind == "words" or len(made_of.token_ids(40, Random(5))) == 40
 
 
-PICTURE = ROOT / "docs/images/grafana/gpu-throttled-gpu.png"
-PROSE, TABLES, CODE = ROOT / "LICENSE", ROOT / "docs/statistics.md", ROOT / "enginebench/settings/schema.py"
-
-
-@pytest.mark.parametrize("text", [PROSE, TABLES, CODE], ids=["prose", "tables", "code"])
-@pytest.mark.parametrize("model", [DEFAULT, "random:llama-3.2-tiny"])
-def test_passages_of_a_text_have_exact_lengths(model: str, text: Path) -> None:
-    from tokenizers import Tokenizer
-
-    folder, rng, lengths = fetch_model(model).folder, Random(5), Random(6)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    with ScriptedServer(Script(tokenizes=False)) as server:
-        made_of = source(server.url, "scripted-model", "completions", "words", folder, text)
-    assert made_of.exact
-    planned = [LENGTHS.draw(lengths) for _ in range(200)]
-    prompts = [made_of.prompt(tokens, rng, 50, "a seed") for tokens in planned]
-    assert [len(tokenizer.encode(prompt).ids) for prompt in prompts] == planned
-    shared = next(at for at, letters in enumerate(zip(*prompts, strict=False)) if len(set(letters)) > 1)
-    assert shared > 50
-    assert len({prompt[shared : shared + 40] for prompt in prompts}) == 200
-    repeated = "".join(piece for piece, _ in made_of.text) * 2
-    middles = [prompt[len(prompt) // 2 :][:100] for prompt in prompts]
-    assert sum(middle in repeated for middle in middles) > 180  # the others reach into words or the instruction
-
-
-def test_a_text_is_counted_by_the_server(bytes_server: RunningServer) -> None:
-    made_of = source(bytes_server.url, "fake", "chat", "words", text=PROSE)
-    assert made_of.exact
-    assert sum(cost for _, cost in made_of.text) == len(" " + PROSE.read_text().strip())
-    longer = made_of.prompt(20_000, Random(1))
-    assert made_of.template - len("the") + len(longer) == 20_000, "a token a character, also beyond the text's length"
-
-
 def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, tmp_path: Path) -> None:
     shutil.copy(tokenizer / "tokenizer.json", tmp_path)
     with ScriptedServer(Script(tokenizes=False)) as server, Target(server.url, Access()) as target:
@@ -161,36 +125,22 @@ def test_where_only_texts_can_be_counted_the_chat_template_is_known_from_usage()
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "kind", "file", "text", "sentence"),
+    ("endpoint", "kind", "file", "sentence"),
     [
-        pytest.param("chat", "ids", None, "", "--endpoint completions", id="ids in a chat"),
-        pytest.param("completions", "ids", None, "", "give --tokenizer", id="ids of an unknown tokenizer"),
-        pytest.param("chat", "words", None, PROSE, "give --tokenizer", id="a text for an unknown tokenizer"),
-        pytest.param("chat", "words", Path("/nowhere"), "", "no tokenizer.json", id="no such file"),
-        pytest.param("chat", "words", Path(__file__), "", "is not a tokenizer", id="another file"),
-        pytest.param("chat", "words", None, "/nowhere", "cannot read /nowhere: No such file", id="no such text"),
-        pytest.param("chat", "words", None, PICTURE, "is not text in UTF-8", id="a picture"),
-        pytest.param("chat", "words", None, ROOT / "loadtests/soak.py", "words with spaces", id="a short text"),
+        pytest.param("chat", "ids", None, "--endpoint completions", id="ids in a chat"),
+        pytest.param("completions", "ids", None, "give --tokenizer", id="ids of an unknown tokenizer"),
+        pytest.param("chat", "words", Path("/nowhere"), "no tokenizer.json", id="no such file"),
+        pytest.param("chat", "words", Path(__file__), "is not a tokenizer", id="another file"),
     ],
 )
 def test_what_cannot_be_counted_gets_a_sentence(
-    endpoint: Endpoint, kind: Kind, file: Path | None, text: Path | str, sentence: str
+    endpoint: Endpoint, kind: Kind, file: Path | None, sentence: str
 ) -> None:
     with (
         ScriptedServer(Script(tokenizes=False)) as server,
         pytest.raises(UserMistake, match=sentence),
     ):
-        source(server.url, "scripted-model", endpoint, kind, file, text)
-
-
-def test_a_text_that_is_shorter_than_the_prompts_is_refused() -> None:
-    scenario = Scenario(prompt_text=str(PROSE), prompt_tokens=(Lengths("fixed", 9000),))
-    with (
-        ScriptedServer() as server,
-        Target(server.url, Access()) as target,
-        pytest.raises(UserMistake, match=r"LICENSE has 1\d* tokens, too few for prompts of 9000: give"),
-    ):
-        fitted(target, scenario, RunSettings())
+        source(server.url, "scripted-model", endpoint, kind, file)
 
 
 def test_a_tokenizer_whose_pieces_do_not_add_up_is_noticed() -> None:

@@ -35,7 +35,7 @@ ROUTES = [
     ("HEAD", "/"),
 ]
 HIDDEN = [
-    *("runs", "run_id", "exporter", "header", "command", "insecure", "dataset", "prompt_text", "trace", "tokenizer"),
+    *("runs", "run_id", "exporter", "header", "command", "insecure", "dataset", "trace", "tokenizer"),
     *("opentelemetry", "locustfile", "logfile", "html_file", "csv_prefix", "config", "stop_timeout"),
     *("enginebench_plan", "enginebench_typed", "web_host", "expect_workers", "autostart", "tags", "user_classes"),
     *("shape_class", "num_users", "no_such_option"),
