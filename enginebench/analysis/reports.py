@@ -33,7 +33,7 @@ from enginebench.analysis.sections.loads import bottleneck, loads
 from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
 from enginebench.analysis.sections.start import SCENARIO, answer_of_start, start, starts
-from enginebench.analysis.sections.warnings import doubtful, warnings, warnings_section
+from enginebench.analysis.sections.warnings import doubtful, warnings
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.load import Load
@@ -71,7 +71,7 @@ def report_document(
         table, figure = disruptions.worst_periods(disrupted), disruptions.figure(frame, name, disrupted)
     if frame.tested.scenario == SCENARIO and (phases := starts(frame)) is not None:
         answer, table, figure, step, shown = answer_of_start(frame), phases, None, None, (setup, numbers)
-    sections = [*(section(frame) for section in shown), warnings_section(warned)]
+    sections = [section(frame) for section in shown]
     return Document(
         title="",
         tested=frame.tested,

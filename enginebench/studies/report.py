@@ -51,18 +51,16 @@ def study_document(source: StudySource) -> Document:
     replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
     document = report_document(head.frame, replicas, peak)
     sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]
-    warned = warnings(*(part.frame for part in parts))
-    rest = [section for section in document.sections if section.key != "warnings"]
     return replace(
         document,
         title=source.study.grid.title,
         next=_next(source) or _with(document.next, head.frame),
         sections=(
-            *(section for section in rest if not section.folded),
+            *(section for section in document.sections if not section.folded),
             *(section for section in [*sections, *last] if section.blocks),
-            *(section for section in rest if section.folded),
+            *(section for section in document.sections if section.folded),
             _how(source),
-            warnings_section(warned),
+            warnings_section(warnings(*(part.frame for part in parts))),
         ),
         frame=pl.concat([*(part.frame.table for part in parts), *(bench.frame for bench in benches)]),
         exit_code=GOOD,

@@ -36,7 +36,7 @@ from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH
 from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
-from enginebench.analysis.sections.warnings import doubtful, warnings, warnings_section
+from enginebench.analysis.sections.warnings import doubtful, warnings
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.formatting import format_share
@@ -60,7 +60,6 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         Section("simulation", "Simulated futures", (*_fleets(plans, settings),)),
         Section("errors", "Prediction errors", (*_errors(plans),)),
         Section("fit", "What a step of the engine takes", (*_fits(plans),)),
-        warnings_section(warned),
     )
     return Document(
         title="",

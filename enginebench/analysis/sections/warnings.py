@@ -74,6 +74,7 @@ def _warning(
 
 
 def warnings_section(warnings: tuple[Warning, ...]) -> Section:
+    """A study's first screen has the warnings of its first part only."""
     headings = (
         Column("", text=True),
         Column("where", text=True),

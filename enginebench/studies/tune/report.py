@@ -28,7 +28,7 @@ from enginebench.analysis.frame import Frame, cells, frame_of
 from enginebench.analysis.reports import GOOD, NOT_ENOUGH
 from enginebench.analysis.sections.figures import pareto
 from enginebench.analysis.sections.setup import setup
-from enginebench.analysis.sections.warnings import warnings, warnings_section
+from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.stats.repeats import mcnemar
 from enginebench.analysis.stats.student_t import t_quantile
 from enginebench.records.metrics import GOODPUT
@@ -52,7 +52,7 @@ def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:
     # Variants are compared within rounds, not over the repeats that they have in common.
     rest = (warning for warning in warnings(frame) if warning.kind != "not_interleaved")
     warned = (*_outliers(course), *rest)
-    sections = (_history(runner, unit), _failures(runner.reasons), setup(frame), warnings_section(warned))
+    sections = (_history(runner, unit), _failures(runner.reasons), setup(frame))
     ratios = [(name, "ratio in the race", ratio) for name, ratio in _ratios(course).items()]
     ratios += [(course.winner, "confirmed ratio", answer.ratio)] if course.winner else []
     rows = [{"engine": name} | cells(measure, statistic, "", ratio) for name, statistic, ratio in ratios]
