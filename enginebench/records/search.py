@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from enginebench.records.formatting import counted, format_seconds
+from enginebench.records.formatting import counted
 from enginebench.records.load import Count
 
 ProbeRole = Literal["locate", "below", "above"]
@@ -39,8 +39,7 @@ class ProbeRecord:
 class SearchRecord:
     """`met` is the highest load certified to meet every objective, `missed` the lowest certified to miss one.
 
-    `precision` is half the requested bracket as a share of its middle. `more_seconds` estimates how much longer that
-    would take; it is `None` if it is reached or cannot be estimated from the last probes.
+    `precision` is half the requested bracket as a share of its middle.
     """
 
     by: str
@@ -51,7 +50,6 @@ class SearchRecord:
     estimate: float | None = None
     met: float | None = None
     missed: float | None = None
-    more_seconds: float | None = None
     requests: Count = 0
     probes: tuple[ProbeRecord, ...] = ()
 
@@ -69,6 +67,7 @@ class SearchRecord:
     def sentence(self) -> str:
         """Word the answer."""
         slo = ", ".join(self.objectives)
+        more = f"A longer search may reach ± {100 * self.precision:.3g} %: raise --search-seconds."
         basis = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"
         match self.state:
             case "running":
@@ -80,11 +79,4 @@ class SearchRecord:
             case "missed at the lowest load" if self.missed is not None:
                 return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{basis}."
             case _:
-                return f"Capacity at {slo} is {self.bracket}{basis}. {self._more}"
-
-    @property
-    def _more(self) -> str:
-        asked = f"± {100 * self.precision:.3g} %"
-        if self.more_seconds is None:
-            return f"How much more time {asked} would take is not known."
-        return f"About {format_seconds(self.more_seconds)} more would give {asked}: raise --search-seconds."
+                return f"Capacity at {slo} is {self.bracket}{basis}. {more}"

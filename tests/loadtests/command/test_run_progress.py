@@ -83,7 +83,7 @@ def test_of_users_who_grow_the_share_is_that_of_the_time() -> None:
 
 @pytest.mark.parametrize("state", ["running", "undecided"])
 def test_a_search_shows_its_bracket_and_no_closing_sentence(state: SearchState) -> None:
-    search = SearchRecord("users", "users", ("ttft_p95=1",), 0.2, state, 35.3, missed=45.0, more_seconds=78.0)
+    search = SearchRecord("users", "users", ("ttft_p95=1",), 0.2, state, 35.3, missed=45.0)
     _, said = where_it_stands(dataclasses.replace(META, stages=STAGES, search=search), 46 * SECOND, LiveDocument())
     assert said == "2 users, measuring, capacity about 35.3 users; at most 45 certified, 0 requests, 0 failed"
 

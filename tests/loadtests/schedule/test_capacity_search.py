@@ -256,21 +256,6 @@ def test_a_probe_ends_as_soon_as_the_bracket_is_as_precise_as_asked() -> None:
     assert (search.probes[-1].verdict, search.precise) == ("undecided", True)
 
 
-def test_a_probe_near_the_estimate_is_expected_to_take_longer_than_one_far_from_it() -> None:
-    """Evidence grows as the square of the distance from the estimate."""
-    needed = []
-    for precision in (0.2, 0.1):
-        search = Search(Goal((0.05,), precision=precision))
-        search.estimate, search.missed = 10.0, 10.1
-        search._begin(7.0, "below")
-        assert search.probe is not None
-        search.probe.outcomes, search.probe.verdict = counts([0] * 3000), "met"
-        search.probes.append(search.probe)
-        search.probe = None
-        needed.append(search.more_requests() or 0.0)
-    assert needed[1] / needed[0] == pytest.approx((math.log(1.5) / math.log(1.1 / 0.9)) ** 2, rel=0.01)
-
-
 @pytest.mark.parametrize("capacity", [1, 3, 12, 20, 37])
 def test_numbers_of_users_are_whole_and_bracketed(capacity: int) -> None:
     search = searched(lambda users: 0.0 if users <= capacity else 1.0, lowest=1, whole=True)
@@ -355,10 +340,10 @@ def test_a_search_out_of_time_ends_undecided() -> None:
             id="found",
         ),
         pytest.param(
-            SearchRecord("rate", "req/s", ("ttft_p95=0.2",), 0.2, "undecided", 33.3, 27.0, None, 400.0, 5),
+            SearchRecord("rate", "req/s", ("ttft_p95=0.2",), 0.2, "undecided", 33.3, 27.0, None, 5),
             "Capacity at ttft_p95=0.2 is about 33.3 req/s; at least 27 certified (0 probes, 5 requests). "
-            "About 400 s more would give ± 20 %: raise --search-seconds.",
-            id="one side, and what more time would give",
+            "A longer search may reach ± 20 %: raise --search-seconds.",
+            id="one side",
         ),
         pytest.param(
             SearchRecord("users", "users", ("ttft_p95=0.2",), 0.2, "running", 8.0, 7.0, 9.0),

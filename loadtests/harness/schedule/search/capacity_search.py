@@ -311,25 +311,3 @@ class Search:
         """Return whether the bracket has the goal's precision, or that of neighbouring whole numbers."""
         neighbours = self.goal.whole and self.met is not None and self.missed == self.met + 1
         return self.width <= self.goal.precision or neighbours
-
-    def more_requests(self) -> float | None:
-        """Predict the number of further requests to the goal's precision, if they are like the last ones; `None` if the
-        last ones give no evidence."""
-        if self.estimate is None:
-            return None
-        total = 0.0
-        ends: dict[Side, float | None] = {"below": self.met, "above": self.missed}
-        for side, end in ends.items():
-            if end is not None and max(end / self.estimate, self.estimate / end) <= self.goal.ends**0.5:
-                continue
-            probes = [p for p in (*self.probes, self.probe) if p is not None and p.role == side and p.outcomes.total]
-            if not probes:
-                total += MAX_REQUESTS[side] * self.goal.scale
-                continue
-            shown, farther = self._evidence(side, probes[-1:]), abs(math.log(probes[-1].load / self.estimate))
-            if shown <= 0:
-                return None
-            more = max(1.0, farther / (INSIDE * math.log(self.goal.ends))) ** 2  # evidence grows as distance squared
-            counts = probes[-1].verdict == "undecided"  # for loads nearer to the estimate it does not
-            total += probes[-1].outcomes.total * max(0.5, more * CERTAIN / shown - counts)
-        return total

@@ -140,7 +140,6 @@ class Prober:
             estimate=search.estimate,
             met=search.met,
             missed=search.missed,
-            more_seconds=None if search.precise else self._more_seconds(),
             requests=sum(probe.requests for probe in self._records),
             probes=tuple(self._records),
         )
@@ -154,11 +153,3 @@ class Prober:
         if search.missed is not None and search.missed <= search.goal.lowest:
             return "missed at the lowest load"
         return "undecided"
-
-    def _more_seconds(self) -> float | None:
-        """Predict the seconds to the goal's precision, at the request rate of the last probe."""
-        more = self._search.more_requests()
-        outcomes = [probe.outcomes for probe in self._search.probes if probe.outcomes.seconds]
-        if more is None or not outcomes or not outcomes[-1].total:
-            return None
-        return more * outcomes[-1].seconds / outcomes[-1].total
