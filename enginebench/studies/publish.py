@@ -3,17 +3,13 @@
     python -m enginebench.studies.publish runs/baseline docs/results          # docs/results/baseline-amd-epyc-2-cores/
     python -m enginebench.studies.publish runs/baseline-1b docs/results --name baseline-1b-amd-epyc-2-cores
 
-The report is rebuilt from the records. `records.tar.xz` has everything that `enginebench study` needs to continue; if
-it would be larger than 20 MB, `records.sha256` with the hash of each file replaces it. The same folder gives the same
-tables, frame and archive, byte for byte.
+The report is rebuilt from the records. `records.tar.xz` has everything that `enginebench study` needs to continue. The
+same folder gives the same tables, frame and archive, byte for byte.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import io
-import lzma
 import re
 import shutil
 import sys
@@ -21,13 +17,11 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from enginebench.records.files import write_atomically
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.report import write_report
 from enginebench.studies.study.folder import BENCH, CELLS, DISTURBED, RUNS, SITTINGS, STUDY, load_study
 
-MAX_BYTES = 20_000_000
-RECORDS, HASHES = "records.tar.xz", "records.sha256"
+RECORDS = "records.tar.xz"
 KEPT = (STUDY, SITTINGS, CELLS)
 LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", "locust.log"}  # derived or logs
 
@@ -50,13 +44,12 @@ def publish(folder: Path, results: Path, name: str = "") -> Path:
         copy = place / path.relative_to(folder)
         copy.parent.mkdir(exist_ok=True)
         shutil.copyfile(path, copy)
-    files = list(_records(folder))
-    packed = _packed(folder, files)
-    if len(packed) <= MAX_BYTES:
-        write_atomically(place / RECORDS, packed)
-    else:
-        hashes = [(hashlib.sha256(path.read_bytes()).hexdigest(), path.relative_to(folder)) for path in files]
-        write_atomically(place / HASHES, "".join(f"{sha256}  {path}\n" for sha256, path in hashes))
+    with tarfile.open(place / RECORDS, "w:xz", format=tarfile.GNU_FORMAT) as archive:
+        for path in _records(folder):
+            entry = tarfile.TarInfo(f"{folder.resolve().name}/{path.relative_to(folder)}")  # without times and owners
+            entry.size = path.stat().st_size
+            with path.open("rb") as file:
+                archive.addfile(entry, file)
     return place
 
 
@@ -67,18 +60,6 @@ def _records(folder: Path) -> Iterator[Path]:
     for room in (RUNS, DISTURBED, BENCH):
         paths = (path for path in (folder / room).rglob("*") if path.is_file() and not path.is_symlink())
         yield from sorted(path for path in paths if path.name not in LEFT_OUT)
-
-
-def _packed(folder: Path, files: list[Path]) -> bytes:
-    """A tar archive without times and owners, compressed."""
-    archived = io.BytesIO()
-    with tarfile.open(fileobj=archived, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path in files:
-            entry = tarfile.TarInfo(f"{folder.resolve().name}/{path.relative_to(folder)}")
-            entry.size = path.stat().st_size
-            with path.open("rb") as file:
-                archive.addfile(entry, file)
-    return lzma.compress(archived.getvalue(), preset=6)
 
 
 def main() -> None:
