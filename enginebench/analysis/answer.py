@@ -84,8 +84,15 @@ class Replicas:
 
     @property
     def at_most(self) -> bool:
-        """Return whether `count` rests on the highest load that was tested, so that fewer replicas may do."""
-        return self.count is not None and self.capacity is not None and self.capacity.beyond is None
+        """Return whether `count` is enough and fewer may do: its load is confirmed as met, no higher one as missed."""
+        capacity = self.capacity
+        return (
+            self.count is not None and capacity is not None and capacity.met_confirmed and not capacity.missed_confirmed
+        )
+
+    @property
+    def confirmed(self) -> bool:
+        return self.capacity is None or self.capacity.met_confirmed
 
     @property
     def number(self) -> int | None:
@@ -104,7 +111,7 @@ class ReplicasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BurstAnswer:
-    """A burst, or an outage after `command`. `peak` is the longest TTFT in seconds; `recovered` the seconds from its
+    """Bursts, or outages after `command`. `peak` is the longest TTFT in seconds; `recovered` the most seconds from an
     end until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if it was not.
     `absorbed`: the SLO was met throughout. `failed` requests since it began."""
 
@@ -115,9 +122,9 @@ class BurstAnswer:
     recovered: float | None
     judged: bool
     failed: int
-    within: float | None = None  # of the requests after it, if it did not recover
-    total: int = 1  # disruptions, of which this was the worst, and …
-    unabsorbed: int = 1  # … those that were not absorbed
+    within: float | None = None  # of the requests after the worst one, if it did not recover
+    total: int = 1  # disruptions
+    unabsorbed: int = 1  # of them
 
 
 @dataclass(frozen=True, slots=True)

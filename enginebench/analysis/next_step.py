@@ -51,8 +51,9 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return NextStep("lower", command, names=names, varied=_varied(frame, engine))
     bounds = capacity.bounds
     if bounds is None:
-        command = run_command(frame, engine, *at, f"{2 * (load or 1):g}")
-        return NextStep("higher", command, names=names, varied=_varied(frame, engine))
+        sure = capacity.met_confirmed
+        command = run_command(frame, engine, *at, f"{2 * load:g}" if sure else f"{load:g},{2 * load:g}")
+        return NextStep("higher" if sure else "confirm_higher", command, names=names, varied=_varied(frame, engine))
     if not capacity.confirmed or bounds[1] > COARSE * bounds[0]:
         low, high = bounds
         command = run_command(frame, engine, "capacity", "--by", BY[users], "--search-range", f"{low:g}-{high:g}")

@@ -146,8 +146,8 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         Column("replicas"),
         Column(f"{settings.load.unit} of each"),
         Column("futures that meet the SLO"),
-        Column("requests within the SLO, median future"),
-        Column("requests within the SLO, worst of 20"),
+        Column("requests within the limits, median future"),
+        Column("requests within the limits, worst of 20"),
     )
     if rows:
         yield Table("fleets", f"Simulated at {settings.load.label}", columns, tuple(rows), 0)

@@ -74,7 +74,7 @@ def by_load(frame: Frame) -> Table:
         (place, lambda row: _load(row.load) if frame.loads_make_axis else Word(row.stage)),
         (Column("SLO", text=True), lambda row: frame.verdict(row.engine, row.stage)),
         *_durations(frame, rows),
-        (Column("requests within the SLO"), lambda row: within(frame.verdict(row.engine, row.stage))),
+        (Column("requests within the limits"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
         (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
@@ -87,7 +87,6 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     """Show the engines at the load that all were measured at; with a peak, in the order of `replicas`, each at its own
     capacity, which its replicas have."""
     planned = {candidate.name: candidate for candidate in replicas}
-    months = {candidate.name: Estimate(candidate.month) for candidate in replicas}
     costs = {candidate.name: candidate.per_million for candidate in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
     at = "" if peak else f" at {frame.stage}" if frame.stage is not None else ""
@@ -106,9 +105,9 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         *[_differing(title, differs[kind]) for kind, title in DIFFERING.items() if kind in differs],
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
-        (Column("a month"), lambda row: _dollars(months.get(row.engine))),
+        (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
-        (Column(f"requests within the SLO{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
+        (Column(f"requests within the limits{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
         (GRADED, lambda row: _correct(frame, row)),
         *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
@@ -244,8 +243,16 @@ def _replicas(replicas: Replicas | None) -> Cell:
         return None
     if replicas.missing is not None:
         return Word(replicas.missing.value, Tone.CAUTION)
-    rough = replicas.capacity is not None and not replicas.capacity.confirmed
-    return replace(count(replicas.count), approximate=rough, simulated=replicas.simulated, at_most=replicas.at_most)
+    unconfirmed = not replicas.confirmed
+    return replace(
+        count(replicas.count), approximate=unconfirmed, simulated=replicas.simulated, at_most=replicas.at_most
+    )
+
+
+def _month(replicas: Replicas | None) -> Cell:
+    if replicas is None or replicas.month is None:
+        return None
+    return replace(money(Estimate(replicas.month)), approximate=not replicas.confirmed, at_most=replicas.at_most)
 
 
 def _dollars(amount: Estimate | None) -> Cell:

@@ -46,9 +46,10 @@ def _severity(disruption: Disruption) -> tuple[bool, float]:
 
 
 def answer(engine: str, disruptions: Sequence[Disruption]) -> BurstAnswer:
-    """Answer by the first one, which is the worst."""
+    """Answer by the first one, which is the worst, and the longest recovery."""
     disruption = disruptions[0]
-    recovered = disruption.over_after
+    after = [part.over_after for part in disruptions]
+    recovered = None if None in after else max(filter(None, after), default=0.0)
     return BurstAnswer(
         engine=engine,
         command=disruption.command,
@@ -68,7 +69,10 @@ def worst_periods(disruptions: Sequence[Disruption]) -> Table:
     worst = disruptions[0]
     number = 1 + sum(part.start < worst.start for part in disruptions)
     which = f" {worst.command or 'burst'} {number} of {len(disruptions)}" if len(disruptions) > 1 else ""
-    title, warm_up = f"Before, during and after{which}{', the worst' if which else ''}", worst.periods[0].start
+    title, warm_up = (
+        f"Before, during and after{which}{', which had the longest TTFT' if which else ''}",
+        worst.periods[0].start,
+    )
     title += f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 and number == 1 else ""
     return replace(periods(worst), title=title)
 
@@ -90,7 +94,7 @@ def periods(disruption: Disruption) -> Table:
                 count(period.most_in_flight),
             )
         )
-    numbers = ("failed", "within the SLO", "TTFT p50", "TTFT p95", "longest TTFT")
+    numbers = ("failed", "within the limits", "TTFT p50", "TTFT p95", "longest TTFT")
     headings = (Column("", text=True), Column("duration"), Column("req/s"), REQUESTS, *map(Column, numbers))
     headings = (*headings, Column("most in flight", rank=2))
     return Table(PERIODS, "", headings, tuple(rows)).without_empty_columns()

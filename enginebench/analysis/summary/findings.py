@@ -93,8 +93,8 @@ def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
         yield Evidence(
             "warn",
             f"the load generator {work}: its error is unknown",
-            "calibrate it under such a load (enginebench calibrate --loads), give it more --processes, or keep the "
-            "engine off its cores",
+            "calibrate it under such a load (enginebench calibrate --loads), give it more --processes, or keep "
+            "the server off the load generator's cores",
             view.key,
         )
 

@@ -58,6 +58,17 @@ class Capacity:
         return next((verdict for verdict in self.verdicts if verdict.load == load), None)
 
     @property
+    def met_confirmed(self) -> bool:
+        """Return whether `load` is confirmed as met."""
+        return self.confirmed or (self.at_load is not None and self.at_load.slo.confirmed)
+
+    @property
+    def missed_confirmed(self) -> bool:
+        """Return whether `beyond` is confirmed as missed."""
+        verdict = self.at(self.beyond)
+        return self.beyond is not None and (self.confirmed or (verdict is not None and verdict.slo.confirmed))
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
         """Return the highest load up to `load` that is confirmed as met and the lowest from `beyond` that is confirmed
         as missed: the capacity is between them. An end that nothing confirms is as measured, `None` without one."""

@@ -25,7 +25,7 @@ class Kind(Enum):
     MODEL = "model"
     FORMAT = "number format"
     SETTINGS = "engine settings"  # between runs of one label
-    VERSION = "version"
+    VERSION = "version of enginebench"
     MACHINE = "machine"
     CLIENT = "load generator"
     LENGTHS = "measured lengths"  # the same options, and different numbers of tokens

@@ -121,21 +121,19 @@ def _capacity(capacity: Capacity) -> Shown:
     load, beyond = capacity.load, capacity.beyond
     if load is None and beyond is None:
         return show(Missing.NOT_OBSERVED)
-    signs = []
+    met = "" if load is None or capacity.met_confirmed else UNCONFIRMED
+    missed = "" if beyond is None or capacity.missed_confirmed else UNCONFIRMED
+    signs = [UNCONFIRMED] if met or missed else []
+    note = ""
     if load is None:
-        text, note = f"< {load_number(beyond or 0.0)}", ""
+        text = f"< {load_number(beyond or 0.0)}{missed}"
         signs.append(BELOW)
     elif beyond is None:
-        text, note = f"{OPEN_ENDED} {load_number(load)}", ""
+        text = f"{OPEN_ENDED} {load_number(load)}{met}"
         signs.append(OPEN_ENDED)
     else:
-        verdict = capacity.at(beyond)
-        sure = capacity.confirmed or (verdict is not None and verdict.slo.confirmed)
-        at = f"{load_number(beyond)}{'' if sure else UNCONFIRMED}"
-        text, note = load_number(load), f"(missed at {at}{_reason(verdict)})"
-    if not capacity.confirmed:
-        text += UNCONFIRMED
-        signs.append(UNCONFIRMED)
+        text = f"{load_number(load)}{met}"
+        note = f"(missed at {load_number(beyond)}{missed}{_reason(capacity.at(beyond))})"
     return Shown(text, note, Tone.BAD if load is None else Tone.PLAIN, tuple(signs))
 
 

@@ -45,10 +45,11 @@ MEANINGS = {
 }
 """Codes that need other words than their names."""
 LEGEND = {
-    UNCONFIRMED: "not confirmed: more requests or runs could change it; without it: confirmed, with 95 % confidence",
+    UNCONFIRMED: "not confirmed: too few requests or runs (requests served together count for fewer); unmarked: confirmed, with 95 % "
+    "confidence",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
-    AT_MOST: "nothing higher was tested, so fewer may do",
+    AT_MOST: "is enough; fewer may do",
     SIMULATED: "what a model of these runs needs; plan with the number above it, which was measured",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
@@ -74,6 +75,7 @@ PURPOSES = {
     "confirm_alone": "Tune {variant} alone in longer runs, which vary less",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
+    "confirm_higher": "Confirm {load} for {engine}, and test above",
     "lower": "Test {engine} below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
@@ -204,7 +206,7 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
     if len(notes) == 1:
         return name
     names = "Warnings and notes" if len(set(notes)) > 1 else f"{name}s"
-    return f"{names}: the {most} most severe of {len(notes)}" if len(notes) > most else f"{names} {len(notes)}"
+    return f"{names}: the {most} most severe of {len(notes)}" if len(notes) > most else f"{names} ({len(notes)})"
 
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
@@ -248,7 +250,7 @@ def _load(tested: Tested) -> str:
         return text
     shortest, longest = (f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}" for seconds in tested.seconds)
     span = shortest if shortest == longest else f"{shortest} to {longest}"
-    return f"{text}, {span} s{' each' if len(numbers) > 1 else ''}"
+    return f"{text}, {span} s{' per load' if len(numbers) > 1 else ''}"
 
 
 def _profile(tested: Tested) -> str:

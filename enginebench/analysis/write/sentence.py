@@ -48,6 +48,7 @@ DELAYS = (
     "reading the prompt (prefill)",
     "delivery to the client",
 )
+UNSURE = " (not confirmed)"
 MAX_STARTS = 3
 GROWN = dict(zip(TTFT_PARTS, DELAYS, strict=True))
 NO_ANSWER = {
@@ -115,8 +116,9 @@ def _capacity(answer: CapacityAnswer) -> str:
     pairs = zip(capacity.objectives, answer.beyond, strict=False)
     above = [None if value is None or value <= objective.limit else value for objective, value in pairs]
     values = in_words(_percentiles(capacity.objectives, above))
-    text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({values})' if values else ''}."
-    return f"{text} TTFT grew most in {GROWN[answer.bottleneck.name]}." if answer.bottleneck else text
+    remarks = ", ".join([*filter(None, [values]), *["not confirmed"] * (not capacity.missed_confirmed)])
+    text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({remarks})' if remarks else ''}."
+    return f"{text} Most of the extra TTFT comes from {GROWN[answer.bottleneck.name]}." if answer.bottleneck else text
 
 
 def _verb(load: float, unit: str, one_load: str, several: str) -> str:
@@ -128,7 +130,7 @@ def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | N
     verdict = capacity.at(load)
     parts = _percentiles(capacity.objectives, values)
     if verdict is not None and verdict.slo.share is not None:
-        parts.append(f"{share_text(verdict.slo.share, verdict.slo.n)} requests")
+        parts.append(f"{round(verdict.slo.share * verdict.slo.n):,} of {verdict.slo.n:,} requests")
     sure = capacity.certified or (verdict is not None and verdict.slo.confirmed)
     parts.append("confirmed" if sure else "not confirmed")
     return f" ({', '.join(parts)})" if parts else ""
@@ -150,7 +152,7 @@ def _best(answer: BestAnswer) -> str:
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
     sustained = None if best.capacity is None else best.capacity.load
     if sustained is not None and answer.load > sustained:  # beyond what both sustain
-        sure = "" if all(capacity is not None and capacity.confirmed for capacity in capacities) else " (not confirmed)"
+        sure = "" if all(capacity is not None and capacity.met_confirmed for capacity in capacities) else UNSURE
         place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
         slo = ""
     tokens = [_tokens(contender.tokens) for contender in (best, following)]
@@ -186,12 +188,12 @@ def _by_capacity(answer: BestAnswer) -> str:
 def _highest(capacity: Capacity | None) -> str:
     if capacity is None or capacity.load is None:
         return "no load"
-    remarks = ["the highest tested"] * (capacity.beyond is None) + ["not confirmed"] * (not capacity.confirmed)
+    remarks = ["the highest tested"] * (capacity.beyond is None) + ["not confirmed"] * (not capacity.met_confirmed)
     return load_text(capacity.load, capacity.unit) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _limit(capacity: Capacity) -> str:
-    return f"{load_number(capacity.load or 0.0)}{'' if capacity.confirmed else ' (not confirmed)'}"
+    return f"{load_number(capacity.load or 0.0)}{'' if capacity.met_confirmed else UNSURE}"
 
 
 def _both(best: Contender, following: Contender) -> str:
@@ -289,33 +291,30 @@ def _month(candidate: Replicas, per: str = "") -> str:
 def _unsure(candidate: Replicas) -> str:
     if candidate.count is None:
         return " (simulated)"
-    return " (not confirmed)" if candidate.capacity is not None and not candidate.capacity.confirmed else ""
+    return "" if candidate.confirmed else UNSURE
 
 
 def _burst(answer: BurstAnswer) -> str:
     """Count the recovery of an outage, which has no end of its own, from the command."""
     kind = "outage" if answer.command else "burst"
-    absorbed, cause = "absorbed" if answer.absorbed else "not absorbed", f"The {kind} is"
-    if answer.total > 1 and answer.unabsorbed == answer.total:
-        absorbed = "absorbed"
-        cause = f"Neither {kind} is" if answer.total == 2 else f"None of the {answer.total} {kind}s is"
-    elif answer.total > 1:
-        cause = f"{answer.total if answer.absorbed else answer.unabsorbed} of the {answer.total} {kind}s are"
-    goal = "the SLO is met" if answer.judged else "latency is back to what it was"
+    count, total = answer.total if answer.absorbed else answer.unabsorbed, answer.total
+    both = f"both {kind}s" if total == 2 else f"all {total} {kind}s"
+    disruptions = f"the {kind}" if total == 1 else both if count == total else f"{count} of the {total} {kind}s"
     felt = [] if answer.peak is None else [f"the first token takes up to {format_seconds(answer.peak)}"]
     felt += [counted(answer.failed, "request") + (" fails" if answer.failed == 1 else " fail")] * bool(answer.failed)
     peak = " and ".join(felt) or "the first token was not measured"
     if answer.absorbed:
-        return f"{cause} {absorbed}: {peak}{', and the SLO is met throughout' if answer.judged else ''} (one run)."
+        kept = "The SLO is met" if answer.judged else "Latency stays as it was"
+        return f"{kept} in {disruptions}: {peak} (one run)."
+    text = f"{'The SLO is missed' if answer.judged else 'Latency rises'} in {disruptions}: {peak}, and"
     if answer.recovered is None:
         never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
-        after = "" if answer.within is None else f"{format_share(answer.within)} within; "
-        return f"{cause} {absorbed}: {peak}, and {never} ({after}one run)."
-    again = f"{goal} again" if answer.judged else goal
+        after = "" if answer.within is None else f"{format_share(answer.within)} within the limits; "
+        return f"{text} {never} ({after}one run)."
+    again = "the SLO is met again" if answer.judged else "latency is back to what it was"
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    worst = f"the worst {kind}" if answer.total > 1 else f"the {kind}"
-    since = f"{worst} began" if answer.command else f"{worst} ended"
-    return f"{cause} {absorbed}: {peak}, and {again} {seconds} s after {since} (one run)."
+    most, since = ("", f"the {kind}") if total == 1 else ("at most ", "each")
+    return f"{text} {again} {most}{seconds} s after {since} {'began' if answer.command else 'ended'} (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

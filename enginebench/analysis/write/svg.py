@@ -126,6 +126,8 @@ class _Drawing:
         unit = self.unit.name if self.unit.name not in {"", axis.title} else ""
         title = f"{axis.title}, {unit}" if unit else axis.title
         title += " (logarithmic)" if self.y.kind == "log" else ""
+        missed = dict.fromkeys(point.missed for part in self.series for point in part.points if point.missed)
+        title += f"; × below the limit: missed by {' or '.join(missed)}" if missed else ""
         yield f'<text x="2" y="{FONT}" class="muted">{_text(title)}</text>'
         for tick in self.y.ticks():
             y = self.y(tick)
@@ -217,9 +219,8 @@ class _Drawing:
                 yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{ends[0]:.1f}" y2="{ends[1]:.1f}" class="bar"/>'
             yield mark(x, y, point)
             yield "</g>"
-            name = point.label if kind == "pareto" else f"by {point.missed}" if point.missed else ""
-            if name:
-                yield from self._point_label(x, y, clean(name))
+            if kind == "pareto" and point.label:
+                yield from self._point_label(x, y, clean(point.label))
 
     def _point_label(self, x: float, y: float, text: str) -> Iterator[str]:
         width = width_of(text)

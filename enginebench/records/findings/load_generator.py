@@ -51,7 +51,7 @@ def _late_event_loop(view: StageView) -> Iterator[Evidence]:
     if lag is None or _lateness(lag.peak, view) is None:
         return
     severity: Severity = "warn" if _lateness(lag.mean, view) else "note"
-    evidence = f"the load generator's event loop was up to {format_seconds(lag.peak)} late to send or read"
+    evidence = f"the load generator was up to {format_seconds(lag.peak)} late to send or read"
     if together := _read_together(view):
         severity, evidence = "warn", f"{evidence}: the TTFT of {together} of {view.ok} answers may be overstated"
     elif _lateness(view.value("client_lag", "p99"), view):
@@ -71,7 +71,7 @@ def _busy(view: StageView) -> Iterator[Evidence]:
         used = significant(cpu.mean)
         yield Evidence("warn", f"the load generator's busiest process used {used} cores, and can use one")
     if delay is not None and crowded(view):
-        yield Evidence("warn", f"the load generator had to wait for a CPU {format_share(delay.mean)} of the time")
+        yield Evidence("warn", f"the load generator waited for a core {format_share(delay.mean)} of the time")
 
 
 def crowded(view: StageView) -> bool:

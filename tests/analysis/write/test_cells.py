@@ -74,6 +74,7 @@ CELLS: list[tuple[Cell, str, Tone]] = [
     (capacity({8.0: verdict(9, 9, confirmed=False)}, 8.0, None), "≥ 8*", Tone.PLAIN),
     (capacity({24.0: verdict(9, 9), 28.0: verdict(0, 9, False)}, 24.0, 28.0), "24 (missed at 28)", Tone.PLAIN),
     (capacity(LADDER, 8.0, 16.0), "8* (missed at 16)", Tone.PLAIN),
+    (capacity({8.0: verdict(9, 9), 9.0: verdict(8, 9, False, False)}, 8.0, 9.0), "8 (missed at 9*)", Tone.PLAIN),
     (capacity({1.0: verdict(0, 9, False)}, None, 1.0), "< 1", Tone.BAD),
     (capacity({0.5: verdict(0, 9, False, confirmed=False)}, None, 0.5, unit="req/s"), "< 0.5*", Tone.BAD),
     (capacity({1.0: UNKNOWN}, None, None), "–", Tone.DIM),

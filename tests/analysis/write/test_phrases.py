@@ -26,7 +26,7 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
         (
             TESTED,
             "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, "
-            "6 to 20 s each · one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
+            "6 to 20 s per load · one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
         ),
         (
             replace(
@@ -42,7 +42,7 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
                 hardware=(GPU,),
                 dates=(DATE, DATE + timedelta(days=1)),
             ),
-            "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users, 8 s each · "
+            "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users, 8 s per load · "
             "7 interleaved repeats · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · 28 Nov 2026 to 29 Nov 2026",
         ),
         (
@@ -118,7 +118,11 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 def test_the_legend_has_what_the_document_uses() -> None:
     assert phrases.legend(documents.quick()) == (
-        ("*", "not confirmed: more requests or runs could change it; without it: confirmed, with 95 % confidence"),
+        (
+            "*",
+            "not confirmed: too few requests or runs (requests served together count for fewer); unmarked: confirmed, "
+            "with 95 % confidence",
+        ),
     )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))
@@ -162,5 +166,5 @@ def test_a_command_can_be_pasted_into_a_shell() -> None:
 def test_warnings_are_counted() -> None:
     warning = Warning("late", "warn", "the load generator was late", "use another machine", ("a",), ("8 users",))
     titles = [phrases.warnings_title((warning,) * count) for count in (1, 2, 5, 8)]
-    assert titles == ["Warning", "Warnings 2", "Warnings 5", "Warnings: the 5 most severe of 8"]
+    assert titles == ["Warning", "Warnings (2)", "Warnings (5)", "Warnings: the 5 most severe of 8"]
     assert phrases.warning_texts(warning) == ("the load generator was late (a, 8 users)", "use another machine")

@@ -45,7 +45,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, confirmed); 16 do not "
-        "(TTFT p95 1.50 s). TTFT grew most in the server's queue.",
+        "(TTFT p95 1.50 s). Most of the extra TTFT comes from the server's queue.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
@@ -241,36 +241,36 @@ REPLICAS: list[tuple[Answer, str]] = [
 BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
-        "The burst is not absorbed: the first token takes up to 30.1 s, "
+        "The SLO is missed in the burst: the first token takes up to 30.1 s, "
         "and the SLO is met again 91 s after the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
-        "2 of the 3 bursts are not absorbed: the first token takes up to 13.4 s, "
-        "and the SLO is met again 19 s after the worst burst ended (one run).",
+        "The SLO is missed in 2 of the 3 bursts: the first token takes up to 13.4 s, "
+        "and the SLO is met again at most 19 s after each ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2, unabsorbed=2),
-        "Neither burst is absorbed: the first token takes up to 13.4 s, "
-        "and the SLO is met again 19 s after the worst burst ended (one run).",
+        "The SLO is missed in both bursts: the first token takes up to 13.4 s, "
+        "and the SLO is met again at most 19 s after each ended (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
-        "The burst is absorbed: the first token takes up to 540 ms, and the SLO is met throughout (one run).",
+        "The SLO is met in the burst: the first token takes up to 540 ms (one run).",
     ),
     (
         BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40, 0.34),
-        "The outage is not absorbed: the first token takes up to 3.00 s and 40 requests fail, and the SLO is not met "
-        "again (34 % within; one run).",
+        "The SLO is missed in the outage: the first token takes up to 3.00 s and 40 requests fail, and the SLO is not "
+        "met again (34 % within the limits; one run).",
     ),
     (
         BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
-        "The burst is not absorbed: the first token takes up to 2.00 s, and latency is back to what it was 312 s after "
+        "Latency rises in the burst: the first token takes up to 2.00 s, and latency is back to what it was 312 s after "
         "the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, None, None, False, 0),
-        "The burst is not absorbed: the first token was not measured, "
+        "Latency rises in the burst: the first token was not measured, "
         "and latency does not return to what it was (one run).",
     ),
 ]

@@ -21,13 +21,14 @@ def printed(document: Document, width: int = 80, **more: bool) -> str:
 
 QUICK = """\
 Tested   mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed
-         loop, 1 to 16 users, 6 to 20 s each · one run · AMD EPYC, 2 cores, no
-         GPU · 28 Nov 2026
+         loop, 1 to 16 users, 6 to 20 s per load · one run · AMD EPYC, 2 cores,
+         no GPU · 28 Nov 2026
 SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
          ≤ 60 ms
 
 8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not
-confirmed); 16 do not (TTFT p95 1.50 s). TTFT grew most in the server's queue.
+confirmed); 16 do not (TTFT p95 1.50 s). Most of the extra TTFT comes from the
+server's queue.
 
                   within     TTFT     TPOT    output
 users  status    the SLO      p95      p95  tokens/s
@@ -37,8 +38,8 @@ users  status    the SLO      p95      p95  tokens/s
     8    met*  46 of 46*  80.3 ms  27.1 ms       277
    16  missed    3 of 52   1.50 s  30.2 ms       279
 
-* not confirmed: more requests or runs could change it; without it: confirmed,
-with 95 % confidence
+* not confirmed: too few requests or runs (requests served together count for
+fewer); unmarked: confirmed, with 95 % confidence
 
 TTFT p95, SLO ≤ 600 ms
  1.50 s ┤                                                              ●
