@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ import pytest
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.records.metrics import ATTAINMENT, BY_NAME, FAILURE_SHARE, GOODPUT, PERCENTILES, THROUGHPUT
+from enginebench.records.metrics import ATTAINMENT, BY_NAME, FAILURE_SHARE, GOODPUT, PERCENTILES, THROUGHPUT, Metric
 from enginebench.records.request import UNJUDGED, RequestRecord
 from enginebench.records.rules import is_failure, nearest_rank
 from enginebench.records.slo import RunObjectives
@@ -88,7 +89,7 @@ def run(
 ) -> Iterator[Run]:
     folder, port = tmp_path_factory.mktemp("agreement"), free_port()
     processes, limit = CASES[request.param]
-    script = Script(ttft=0.03, tpot=0.01, tokens=6, statuses=[200] * 60 + [503, 200] * 4)
+    script = Script(ttft=0.03, tpot=0.01, tokens=6, statuses=[200] * 60 + [503, 200, 500, 200] * 2)
     options = ["--stages", "4,8", "--stage-seconds", "3", "--warm-up", "1", "--slo", f"e2e_p90={limit}"]
     options += ["--classes", CLASSES, "--exporter", f"127.0.0.1:{port}", "--exit-code-on-error", "0"]
     with prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]) as api:
@@ -149,8 +150,40 @@ def test_prometheus_counts_the_records(run: Run) -> None:
     assert ratio == pytest.approx(bad / len(judged), rel=1e-6)
     assert run.ask(run.board(load_promql.attainment())) == {"": pytest.approx(1 - bad / len(judged), rel=1e-6)}
     counted = run.ask(f"last_over_time({PREFIX}requests_total[5m])", "outcome")
-    assert sum(counted.values()) == len(run.records)
-    assert sum(count for outcome, count in counted.items() if is_failure(outcome)) == failed == 4
+    assert {outcome: count for outcome, count in counted.items() if count} == Counter(r.outcome for r in run.records)
+    assert counted["http_error"] == counted["rejected"] == 2
+    assert failed == 4
+    good = sum(objectives.met_by(record) is True for record in run.records)
+    tokens = sum(record.output_tokens or 0 for record in run.records)
+    for name, total in (("good_requests_total", good), ("output_tokens_total", tokens)):
+        assert run.ask(f"last_over_time({PREFIX}{name}[5m])") == {"": total}
+
+
+@pytest.mark.parametrize("metric", EXPORTED, ids=lambda metric: metric.name)
+def test_every_bucket_of_prometheus_has_the_records_in_it(run: Run, metric: Metric) -> None:
+    """A failure is beyond every edge of what is judged over attempted requests."""
+    buckets = run.ask(f"last_over_time({PREFIX}{name_of(metric)}_bucket[5m])", "le")
+    expected = Counter[float]()
+    edges = sorted(map(float, buckets))
+    for record in run.records:
+        value = metric.read(record)
+        if is_failure(record.outcome) and metric.population == "attempted":
+            value = math.inf
+        if value is not None:
+            expected.update(edges[bisect_left(edges, value) :])
+    assert {float(edge): count for edge, count in buckets.items() if count} == expected
+    assert metric.name != "e2e_user" or run.limit in edges, "so that the share within the objective is exact"
+
+
+def test_the_last_scrape_sees_the_end(run: Run) -> None:
+    (series,) = _answers(run.api, f"last_over_time({PREFIX}run_info[5m])")
+    told = [series["metric"][name] for name in ("run", "scenario", "engine")]
+    assert told == [run.run_id, "concurrent", "scripted"]
+    for name in ("in_flight", "users"):
+        assert run.ask(f"last_over_time({PREFIX}{name}[5m])")[STAGES[-1]] == 0
+    index = run.ask(f"last_over_time({PREFIX}stage_index[5m])")
+    assert index.pop(STAGES[-1]) == 1
+    assert index in ({STAGES[0]: 0}, {}), "nothing was scraped of a stage that a slow machine hurried through"
 
 
 @pytest.mark.parametrize("q", [0.5, 0.9])

@@ -15,7 +15,7 @@ from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.small_model import small_model
-from tests.support.engines.ten_questions import questions_of, recorded_questions
+from tests.support.engines.ten_questions import questions_of, recorded_questions, recorded_text, text_logprobs
 from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -76,6 +76,8 @@ def test_the_recorded_answers_are_those_of_transformers() -> None:
     for said, recorded in zip(questions_of(small_model()), recorded_questions(), strict=True):
         assert said.ids == recorded.ids
         assert said.logprobs == pytest.approx(recorded.logprobs, abs=1e-4)
+    for logs, recorded_logs in zip(text_logprobs(small_model()), recorded_text(), strict=True):
+        assert logs == pytest.approx(recorded_logs, abs=1e-4)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mamba"])

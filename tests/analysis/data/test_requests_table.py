@@ -1,4 +1,4 @@
-"""Lines into a table: what is read, what is skipped, and each request's metrics by hand."""
+"""Lines into a table: what is read, and what is skipped. Metrics by hand: tests/records/test_metrics.py."""
 
 from __future__ import annotations
 
@@ -40,75 +40,12 @@ def table(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "requests.parquet")
 
 
-def metrics(tmp_path: Path, one: RequestRecord) -> dict[str, float | None]:
-    write_run(tmp_path, META, [one])
-    write_table(tmp_path, uncounted)
-    return table(tmp_path).row(0, named=True)
-
-
 def test_every_field_of_the_record_has_a_column() -> None:
     assert {*SCHEMA, *LINES_ONLY} == set(RequestRecord.__struct_fields__)
     assert SCHEMA["icl"] == pl.List(pl.Int64)
     assert SCHEMA["server_queue"] == pl.Float64()
     assert SCHEMA["t_first"] == pl.Int64()
     assert SCHEMA["chunks"] == pl.Int32()
-
-
-def test_metrics_of_one_request_by_hand(tmp_path: Path) -> None:
-    """Planned at 1 s, sent 2 ms later, first token after 100 ms more, 9 more tokens in 3 chunks until 1.282 s."""
-    sent = SECOND + 2_000_000
-    one = record(
-        0,
-        SECOND,
-        t_send=sent,
-        t_first=sent + 100_000_000,
-        t_first_out=sent + 150_000_000,
-        t_last=sent + 280_000_000,
-        read_first=sent + 101_000_000,
-        icl=(50_000_000, 60_000_000, 70_000_000),
-        chunks=4,
-        first_chunk_tokens=1,
-        output_tokens=10,
-        server_queue=0.03,
-        server_prefill=0.06,
-    )
-    row = metrics(tmp_path, one)
-    expected = {
-        "ttft": 0.100,
-        "ttft_user": 0.102,
-        "ttfo": 0.150,
-        "send_lag": 0.002,
-        "client_lag": 0.001,
-        "tpot": 0.180 / 9,
-        "ntpot": 0.280 / 10,
-        "e2e": 0.280,
-        "e2e_user": 0.282,
-        "delivery": 0.010,
-    }
-    assert {name: row[name] for name in expected} == pytest.approx(expected)
-    assert "text" not in row
-
-
-@pytest.mark.parametrize(
-    ("changes", "missing"),
-    [
-        pytest.param({"output_tokens": 1, "chunks": 1, "icl": ()}, ["tpot"], id="one token has no time per token"),
-        pytest.param({"stamps": "user"}, ["client_lag"], id="without kernel stamps nobody saw the client's lag"),
-        pytest.param({"output_tokens": None}, ["tpot", "ntpot"], id="uncounted tokens have no rate"),
-        pytest.param({"t_send": None}, ["ttft", "e2e", "send_lag", "ntpot"], id="what was never sent has no latency"),
-        pytest.param(NOTHING_CAME, ["ttft", "ttft_user", "e2e", "tpot"], id="no token came: that is not fast"),
-        pytest.param({}, ["delivery"], id="a server that tells no timing has no delivery"),
-    ],
-)
-def test_what_was_not_observed_is_none(tmp_path: Path, changes: dict[str, object], missing: list[str]) -> None:
-    row = metrics(tmp_path, record(0, 0, **changes))
-    assert [name for name in missing if row[name] is not None] == []
-
-
-def test_an_unknown_first_chunk_counts_as_the_mean_one(tmp_path: Path) -> None:
-    """12 tokens in 3 chunks: 8 of them after the first, in 40 ms."""
-    row = metrics(tmp_path, record(0, 0, output_tokens=12, first_chunk_tokens=None))
-    assert row["tpot"] == pytest.approx(0.040 / 8)
 
 
 CASES = [
@@ -120,7 +57,9 @@ CASES = [
     record(5, 0, chunks=0, first_chunk_tokens=None),
     record(6, 0, **FAILED),
     record(7, 0, **FAILED | {"t_send": None}),
-    record(8, 0, t_first=None, t_first_out=None, chunks=0, icl=(), first_chunk_tokens=None, streamed=False),
+    record(8, 0, **NOTHING_CAME),
+    record(9, 0, output_tokens=1, chunks=1, icl=()),
+    record(10, 0, t_first=None, t_first_out=None, chunks=0, icl=(), first_chunk_tokens=None, streamed=False),
 ]
 
 
@@ -234,6 +173,7 @@ def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> N
     write_run(tmp_path, META, texts)
     write_table(tmp_path, lambda texts: [len(text.split()) for text in texts])
     assert table(tmp_path).select("output_tokens", "token_source").rows() == [(4, "tokenizer"), (3, "usage")]
+    assert "text" not in table(tmp_path).columns
 
 
 def a_tokenizer(folder: Path) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from engines.bench.quality import measure_quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, engine_class, spec
 from engines.process.child import ChildEngine
@@ -22,7 +23,12 @@ from tests.support.engines import documented_engine
 from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
 from tests.support.engines.rust_answers import text
 from tests.support.engines.small_model import END, small_model
-from tests.support.engines.ten_questions import answers_of, assert_those_of_transformers, recorded_questions
+from tests.support.engines.ten_questions import (
+    answers_of,
+    assert_text_of_transformers,
+    assert_those_of_transformers,
+    recorded_questions,
+)
 from tests.support.servers.served import served
 
 ON_A_GPU = ("cuda-graph", "compile-cuda-graph")
@@ -213,6 +219,12 @@ def test_the_end_of_text_ends_an_answer_where_it_is_not_ignored(loaded: Loaded) 
     assert (tokens, finish) == (question.ids.index(END) + 1, "stop")
     assert question.answer.startswith(answered)
     assert answered
+
+
+def test_the_log_probabilities_of_a_text_are_those_of_transformers(loaded: Loaded) -> None:
+    if "forced" not in loaded.info.features or loaded.name not in (*EXACT, BASELINE):
+        pytest.skip(f"{loaded.name} gives none of these weights in 32-bit floats")
+    assert_text_of_transformers(loaded.background.run(measure_quality(loaded.engine, loaded.info, small_model())))
 
 
 def test_it_reports_its_memory(loaded: Loaded) -> None:

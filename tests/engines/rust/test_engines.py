@@ -57,18 +57,6 @@ def engine(
     background.run(engine.stop())
 
 
-def test_the_five_likeliest_have_the_probabilities_of_transformers(
-    engine: ChildEngine,
-    reference: Reference,
-    prompts: list[tuple[int, ...]],
-    vocabulary: Tokenizer,
-    background: BackgroundLoop,
-) -> None:
-    for prompt in prompts:
-        (chunk,) = background.run(answer(engine, prompt, max_tokens=1, logprobs=5))
-        assert_same_likeliest(chunk, reference.likeliest(prompt, 5), vocabulary)
-
-
 def test_a_prompt_longer_than_one_step_is_read_in_pieces(
     engine: ChildEngine, reference: Reference, vocabulary: Tokenizer, background: BackgroundLoop
 ) -> None:

@@ -1,14 +1,12 @@
-"""The exporter of a real run: merged over four workers, read by a real Prometheus, against the records."""
+"""The exporter of a real run. What a real Prometheus reads from it: tests/analysis/test_live_agreement.py."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import socket
 import time
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,42 +16,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from enginebench.records.metrics import BY_NAME, Metric
-from enginebench.records.request import RequestRecord
-from enginebench.records.run import RunMeta
 from enginebench.settings.system import free_port
-from loadtests.harness.live.buckets import edges_around
 from loadtests.harness.live.counts import OUTCOMES
 from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer
-from loadtests.harness.live.prometheus import EXPORTED, Family, name_of
+from loadtests.harness.live.prometheus import Family
 from tests.support.loadtests.locust_process import Locust, listens, start
-from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer
 
-SLO = "ttft_p95=0.03,e2e_p99=5"
-LIMIT = 0.03
 PREFIX = "enginebench_load_"
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A run that is over: what Prometheus says of it, and its records."""
-
-    api: httpx.Client
-    records: list[RequestRecord]
-    meta: RunMeta
-
-    def ask(self, expr: str) -> dict[tuple[str, ...], float]:
-        """Values of the last minutes' series by the values of their labels, in the labels' order."""
-        query = f"last_over_time({expr}[5m])"
-        answer = self.api.get("/api/v1/query", params={"query": query}).json()
-        assert answer["status"] == "success", answer
-        return {
-            tuple(value for name, value in sorted(one["metric"].items()) if name in {"stage", "outcome", "le"}): float(
-                one["value"][1]
-            )
-            for one in answer["data"]["result"]
-        }
 
 
 @contextmanager
@@ -77,94 +47,6 @@ def stopped(page: httpx.Client) -> bool:
         return bool(page.get("/stats/requests").json()["state"] == "stopped")
     except httpx.TransportError:  # not served yet
         return False
-
-
-@pytest.fixture(scope="module")
-def exported(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
-    folder, port = tmp_path_factory.mktemp("exporter"), free_port()
-    with (
-        prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]) as api,
-        ScriptedServer(Script(ttft=0.02, tpot=0.02, tokens=6, statuses=[500, 503])) as server,
-    ):
-        options = ["--stages", "8,4", "--stage-seconds", "3", "--warm-up", "0.5", "--slo", SLO]
-        options += ["--exporter", f"127.0.0.1:{port}", "--label", "mine"]
-        with on_its_page(server, folder, *options, processes=4) as (locust, page):
-            locust.wait_until(lambda: stopped(page))
-            over = time.time()
-            until(lambda: last_scrape(api) > over, "Prometheus has scraped the run that is over")
-        yield Exported(api, locust.records, locust.meta)
-
-
-def last_scrape(api: httpx.Client) -> float:
-    """In Unix seconds."""
-    answer = api.get("/api/v1/query", params={"query": f"timestamp({PREFIX}run_info)"}).json()
-    return max((float(series["value"][1]) for series in answer["data"]["result"]), default=0.0)
-
-
-def test_counts_equal_the_records(exported: Exported) -> None:
-    outcomes = Counter((record.outcome,) for record in exported.records)
-    assert outcomes["http_error",] == outcomes["rejected",] == 1
-    found = {key: count for key, count in exported.ask(f"{PREFIX}requests_total").items() if count}
-    assert found == outcomes
-    tokens = sum(record.output_tokens or 0 for record in exported.records)
-    assert exported.ask(f"{PREFIX}output_tokens_total") == {(): tokens}
-    assert exported.ask(f"{PREFIX}good_requests_total") == {(): sum(map(meets, exported.records))}
-
-
-def meets(record: RequestRecord) -> bool:
-    """The objectives of `SLO`, whose latencies run from the instant at which a request was due."""
-    ttft, e2e = (BY_NAME[name].read(record) for name in ("ttft_user", "e2e_user"))
-    return record.outcome == "ok" and ttft is not None and e2e is not None and ttft <= LIMIT and e2e <= 5
-
-
-@pytest.mark.parametrize("metric", EXPORTED, ids=lambda metric: metric.name)
-def test_every_bucket_has_the_records_in_it(exported: Exported, metric: Metric) -> None:
-    """Recomputed from the records: a failure is beyond every edge of what is judged over attempted requests."""
-    expected = Counter[str]()
-    buckets = exported.ask(f"{PREFIX}{name_of(metric)}_bucket")
-    edges = sorted({float(le) for (le,) in buckets})
-    for record in exported.records:
-        value = metric.read(record)
-        if record.outcome not in {"ok", "cut_off"} and metric.population == "attempted":
-            value = math.inf
-        if value is not None:
-            for edge in edges[bisect_left(edges, value) :]:
-                expected[f"{edge:g}"] += 1
-    assert {f"{float(le):g}": count for (le,), count in buckets.items() if count} == expected
-
-
-def test_the_percentile_is_within_a_bucket_of_the_exact_one(exported: Exported) -> None:
-    answered = [record for record in exported.records if record.outcome == "ok"]
-    exact = sorted(value for record in answered if (value := BY_NAME["ttft_user"].read(record)) is not None)
-    q = 0.9  # p99 falls among the two failures
-    expr = f"sum by (le) (last_over_time({PREFIX}ttft_user_seconds_bucket[5m]))"
-    answer = exported.api.get("/api/v1/query", params={"query": f"histogram_quantile({q}, {expr})"}).json()
-    found = float(answer["data"]["result"][0]["value"][1])
-    truth = exact[math.ceil(q * len(exported.records)) - 1]
-    edges = edges_around([LIMIT])
-    place = bisect_left(edges, truth)
-    assert edges[place - 1] <= found <= edges[place]
-
-
-def test_the_share_within_the_objective_is_exact(exported: Exported) -> None:
-    within = sum(
-        record.outcome == "ok" and (BY_NAME["ttft_user"].read(record) or math.inf) <= LIMIT
-        for record in exported.records
-    )
-    buckets = exported.ask(f"{PREFIX}ttft_user_seconds_bucket")
-    assert sum(count for (le,), count in buckets.items() if float(le) == LIMIT) == within
-
-
-def test_a_scrape_after_the_run_sees_its_end(exported: Exported) -> None:
-    answer = exported.api.get("/api/v1/query", params={"query": f"last_over_time({PREFIX}run_info[5m])"}).json()
-    (series,) = answer["data"]["result"]
-    metric = series["metric"]
-    assert (metric["run"], metric["scenario"], metric["engine"]) == (exported.meta.run_id, "concurrent", "mine")
-    assert exported.ask(f"{PREFIX}in_flight")["4 users",] == 0
-    assert exported.ask(f"{PREFIX}users")["4 users",] == 0
-    index = exported.ask(f"{PREFIX}stage_index")
-    assert index.pop(("4 users",)) == 1
-    assert index in ({("8 users",): 0}, {}), "nothing was scraped of a stage that a slow machine hurried through"
 
 
 def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(tmp_path: Path) -> None:
@@ -206,27 +88,6 @@ def test_a_stopped_run_is_counted_to_its_end(tmp_path: Path) -> None:
     }
     assert counted == Counter(record.outcome for record in locust.records)
     assert "cut_off" in counted
-
-
-def test_a_run_without_its_page_ends_after_one_more_scrape(tmp_path: Path) -> None:
-    """Where it is being scraped, so that how it ended is seen; else it ends at once."""
-    port, page = free_port(), ""
-    with ScriptedServer(Script(ttft=0.02, tpot=0.005, tokens=4)) as server:
-        options = ["--stages", "2", "--stage-seconds", "2", "--warm-up", "0.5", "--exporter", f"127.0.0.1:{port}"]
-        locust = start(server, tmp_path, *options)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-            while locust.process.poll() is None:
-                with contextlib.suppress(httpx.TransportError):
-                    page = client.get("/metrics").text
-                time.sleep(0.2)
-        locust.wait()
-    counted = {
-        sample.labels["outcome"]: sample.value
-        for family in text_string_to_metric_families(page)
-        for sample in family.samples
-        if sample.name == f"{PREFIX}requests_total" and sample.value
-    }
-    assert counted == Counter(record.outcome for record in locust.records)
 
 
 @dataclass

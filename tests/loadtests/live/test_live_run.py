@@ -1,12 +1,10 @@
-"""The live view: sums of several processes, and the tab of Locust's page that shows them."""
+"""The live view of a stage. The tab of Locust's page that shows it: tests/loadtests/users/test_page.py."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from random import Random
 
-import httpx
 import pytest
 
 from enginebench.records.load import Users
@@ -14,15 +12,11 @@ from enginebench.records.request import Outcome, RequestRecord
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from enginebench.records.view import StageKey, StageView
-from enginebench.settings.system import free_port
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.counts import SETTLED, Counts, LiveCounts
-from loadtests.harness.live.live_json import read_live
 from loadtests.harness.live.live_text import slo_text
 from loadtests.harness.live.live_view import view_of
-from tests.support.loadtests.locust_process import answers, start
 from tests.support.records import META, record
-from tests.support.servers.scripted import Script, ScriptedServer
 
 
 def ended(
@@ -134,35 +128,6 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
     counts.request_ended(request_ended)
     counts.settle_all()
     assert counts.stages[0].good == good
-
-
-def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path) -> None:
-    """That of a single process is in tests/loadtests/scenarios/test_concurrent.py."""
-    port = free_port()
-    with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
-        locust = start(
-            server, tmp_path, "--stages", "4", "--stage-seconds", "8", "--warm-up", "1", "--slo", "ttft_p95=0.02",
-            "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart", "--autoquit", "4", headless=False,
-            processes=2,
-        )  # fmt: skip
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as page:
-            found: list[dict[str, str]] = []
-
-            def counted() -> bool:
-                (table,) = page.get("/stats/requests").json()["extended_stats"]
-                found[:] = table["data"]
-                return bool(found) and int(found[0]["answered"] or 0) >= 20
-
-            locust.wait_until(lambda: answers(page))
-            assert "Tokens" in page.get("/").text
-            locust.wait_until(counted)
-        output = locust.wait()
-    assert locust.process.returncode == 0, output
-    assert found[0]["load"] == "4 users"
-    assert 99 < float(found[0]["ttft_user p50"].removesuffix(" ms")) < 1000, "100 ms, and what a busy machine adds"
-    assert len(locust.records) >= int(found[0]["answered"])
-    assert found[0]["goodput"] == "0 req/s", "no first token comes within 20 ms"
-    assert read_live(locust.run).stages[0].ok >= int(found[0]["answered"])
 
 
 @pytest.mark.parametrize(

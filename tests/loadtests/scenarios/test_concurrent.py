@@ -207,16 +207,6 @@ def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_
     assert locust.process.returncode == 1, "Locust's own sign that requests failed"
 
 
-def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path) -> None:
-    """A server that is not there is one in tests/loadtests/users/test_failures.py."""
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--stage-seconds", "2", "--warm-up", "2")
-        output = locust.wait()
-    assert "no time to measure" in output
-    assert "Traceback" not in output
-    assert locust.process.returncode == 2
-
-
 def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> None:
     with ScriptedServer() as server, httpx.Client(base_url=f"http://127.0.0.1:{(port := free_port())}") as page:
         locust = start(server, tmp_path, "--web-host", "127.0.0.1", "--web-port", str(port), headless=False)

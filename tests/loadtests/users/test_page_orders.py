@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from enginebench.settings.schema import settings_of
@@ -123,6 +124,14 @@ def test_what_the_page_does_not_show_is_refused(name: str, page: Page) -> None:
 @pytest.mark.parametrize("edited", [{"user_class_name": "User", "host": "http://evil.example"}, {"abstract": True}, 5])
 def test_user_classes_are_not_edited(edited: Any, page: Page) -> None:
     assert page.client.post("/user", json=edited).status_code == 400
+
+
+def test_the_page_is_for_this_machine_only(page: Page) -> None:
+    sockets = psutil.Process(page.locust.process.pid).net_connections()
+    listening = {
+        one.laddr.ip for one in sockets if one.status == "LISTEN" and one.laddr.port == page.client.base_url.port
+    }
+    assert listening == {"127.0.0.1"}
 
 
 def test_no_path_and_no_secret_is_on_the_page(page: Page) -> None:

@@ -35,6 +35,7 @@ USERS = StudyPart(
 BENCH = StudyPart("kernels", "bench", settings={"prefill": "8", "generate": "4", "batch": "1", "samples": 2}, seconds=1)
 FAST = StudyEngine("fast", "fake", {"tpot": 0.002})
 SLOW = StudyEngine("slow", "fake", {"tpot": 0.005})
+IDLE = StudyEngine("fast", "fake", {"tpot": 0.02})  # of which a minute costs little
 MODEL = StudyModel("random:llama-3.2-tiny", "none")
 
 
@@ -190,11 +191,11 @@ def test_a_load_whose_server_has_ended_has_failed(tmp_path: Path) -> None:
 def test_a_load_that_runs_over_its_limit_keeps_what_it_measured_if_anything(tmp_path: Path) -> None:
     slow: dict[str, Value] = {"stages": "1,2", "stage_seconds": 60, "warm_up": 1}
     long = StudyPart("long", "load", "concurrent", settings=slow, limit=20.0)
-    warm = StudyPart("warm", "load", "concurrent", settings={**slow, "warm_up": 50}, limit=20.0)
-    after, _ = run(study(tmp_path, long, warm))
+    warm = StudyPart("warm", "load", "concurrent", settings={**slow, "warm_up": 50}, limit=10.0)
+    after, _ = run(study(tmp_path, long, warm, engines=(IDLE,)))
     assert [(state.outcome, state.reason) for state in after.cells] == [
         ("done", "ended after 20 s, the limit of this part: what it had not reached is missing."),
-        ("failed", "its warm-up was not over within 20 s, the limit of this part."),
+        ("failed", "its warm-up was not over within 10 s, the limit of this part."),
     ]
     assert (tmp_path / "runs/long.none.fast.1/meta.json").exists()
 
@@ -226,7 +227,7 @@ def test_an_archive_is_replaced_by_the_same_study_only(tmp_path: Path) -> None:
 def test_a_budget_ends_the_cell_that_runs_and_starts_none_that_does_not_fit(tmp_path: Path) -> None:
     endless = StudyPart("users", "load", "concurrent", settings={"stages": "1", "stage_seconds": 300}, seconds=1)
     unfit = StudyPart("unfit", "load", "concurrent", settings=USERS.settings, seconds=100)
-    after, complete = run(study(tmp_path, endless, unfit), seconds=8)
+    after, complete = run(study(tmp_path, endless, unfit, engines=(IDLE,)), seconds=8)
     assert not complete
     assert [state.outcome for state in after.cells] == ["left", "left"]
     assert not (tmp_path / "cells.jsonl").exists()

@@ -4,10 +4,9 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 
@@ -17,32 +16,41 @@ from tests.support.loadtests.run_command import run_here
 
 ASKED = ("--output-tokens", "4", "--slo", "ttft_p90=2s,tpot_p90=50ms")
 LOAD = ("--stages", "4", "--stage-seconds", "1", *ASKED)
-CONTENDERS = {
-    "plain": ("ttft=0.02", "tpot=0.04"),
-    "fast": ("ttft=0.02", "tpot=0.01"),
+LIMIT = ("--load-limit", "20")
+PLAIN = {"plain": ("ttft=0.02", "tpot=0.04")}
+FAST = {"fast": ("ttft=0.02", "tpot=0.01")}
+FAILING = {
     "hangs": ("hang_after=3",),
     "dies": ("crash_after=6",),
     "refuses": ("fail_rate=1",),
     "never": ("load_time=100",),
 }
-RACE = [word for name in CONTENDERS for word in ("--engine", f"{name}=fake")]
-RACE += [word for name, options in CONTENDERS.items() for option in options for word in ("-o", f"{name}.{option}")]
 
 
-def tune(words: Sequence[str], folder: Path, load: Sequence[str] = LOAD) -> subprocess.CompletedProcess[str]:
-    done = run_here("tune", *words, *load, "--folder", folder, environment={"COLUMNS": "200"})
-    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+def words(contenders: Mapping[str, Sequence[str]]) -> list[str]:
+    engines = [word for name in contenders for word in ("--engine", f"{name}=fake")]
+    return engines + [word for name, own in contenders.items() for option in own for word in ("-o", f"{name}.{option}")]
+
+
+RACE = words(PLAIN | FAST)
+
+
+def tune(asked: Sequence[str], folder: Path, load: Sequence[str] = LOAD) -> subprocess.CompletedProcess[str]:
+    done = run_here("tune", *asked, *load, "--folder", folder, environment={"COLUMNS": "200"})
+    return subprocess.CompletedProcess(asked, done.exit_code, done.stdout, done.stderr)
+
+
+def short_race(folder: Path, *asked: str) -> subprocess.CompletedProcess[str]:
+    """One round, and then the confirmation. How many rounds it takes to win: tests/studies/tune/test_race.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("enginebench.studies.tune.race.MIN_RUNS", 1)
+        return tune([*RACE, *asked], folder)
 
 
 @pytest.fixture(scope="module")
 def race(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("tune") / "race"
-    return folder, tune([*RACE, "--load-limit", "20"], folder)
-
-
-def document(folder: Path) -> Any:
-    done = tune([*RACE, "--load-limit", "20", "--json"], folder)
-    return json.loads(done.stdout)
+    return folder, short_race(folder)
 
 
 def test_the_best_variant_is_confirmed(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -54,9 +62,12 @@ def test_the_best_variant_is_confirmed(race: tuple[Path, subprocess.CompletedPro
 
 
 def test_variants_that_hang_die_refuse_or_never_start_are_named(
-    race: tuple[Path, subprocess.CompletedProcess[str]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, done = race
+    monkeypatch.setattr("loadtests.harness.command.server_process.STOP_LIMIT", 5.0)  # a hung one would drain for longer
+    folder = tmp_path / "race"
+    done = tune([*words(PLAIN | FAILING), *LIMIT], folder)
+    assert done.returncode == 0, done.stderr
     failed = {record.variant: record.reason for record in read_runs(folder) if record.score is None}
     died = r"its engine ended during the run; its output: .*/runs/[\w-]+-{}-\w+/server\.log"
     sentences = {
@@ -88,7 +99,7 @@ def test_confirmation_runs_are_fresh_and_paired(race: tuple[Path, subprocess.Com
 
 def test_a_finished_race_is_reported_again_without_runs(race: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     before = read_runs(race[0])
-    shown = document(race[0])
+    shown = json.loads(short_race(race[0], "--json").stdout)
     assert read_runs(race[0]) == before
     confirmed = [row for row in shown["rows"] if row["statistic"] == "confirmed ratio"]
     assert [row["engine"] for row in confirmed] == ["fast"]
@@ -105,8 +116,8 @@ def test_a_server_by_its_url_is_restarted_and_a_budget_ends_in_time(tmp_path: Pa
     with listen([0]) as listener:
         port = listener.getsockname()[1]
     serve = f"{sys.executable} -m enginebench serve fake -o ttft=0.01 -o tpot={{tpot}} --port {port}"
-    words = ["--url", f"http://127.0.0.1:{port}", "--restart", serve, "-o", "tpot=0.04,0.02", "--budget", "60"]
-    done = tune(words, tmp_path / "race")
+    asked = ["--url", f"http://127.0.0.1:{port}", "--restart", serve, "-o", "tpot=0.04,0.02", "--budget", "60"]
+    done = tune(asked, tmp_path / "race", ("--stages", "1", "--stage-seconds", "6", *ASKED))
     records = read_runs(tmp_path / "race")
     assert done.returncode in {0, 3}, done.stderr
     assert records
@@ -142,7 +153,7 @@ def test_a_second_replica_costs_as_much_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("asked", "sentence"),
     [
         (["--engine", "fake", "--for", "cost"], "--for cost needs --price, in US dollars per hour."),
         (
@@ -155,6 +166,6 @@ def test_a_second_replica_costs_as_much_again(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes(words: list[str], sentence: str, tmp_path: Path) -> None:
-    done = tune(words, tmp_path / "race")
+def test_mistakes(asked: list[str], sentence: str, tmp_path: Path) -> None:
+    done = tune(asked, tmp_path / "race")
     assert (done.returncode, done.stderr) == (2, f"{sentence}\n")

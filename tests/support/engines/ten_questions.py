@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from enginebench.records.quality import TEXT, TOP, Quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.process.child import ChildEngine
 from engines.text.detokenize import tokenizer_of
@@ -36,7 +37,8 @@ QUESTIONS = (
 )
 COMPLETIONS = ("Once upon a time there was", "The capital of France is")
 TOKENS = 12
-RECORDED = Path(__file__).parents[2] / "data" / "ten-answers.json"
+DATA = Path(__file__).parents[2] / "data"
+RECORDED, RECORDED_TEXT = DATA / "ten-answers.json", DATA / "text-logprobs.json"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,30 @@ def questions_of(model: Model) -> tuple[Question, ...]:
     """To any model. Imports torch, and asks Transformers."""
     reference = Reference.of(model.folder)
     return _questions(model, [reference.answer(ids, TOKENS) for _, ids in _prompts(model)])
+
+
+def text_logprobs(model: Model) -> list[tuple[float, float]]:
+    """Return the log-probabilities of each token of `TEXT` from the second on, and of the likeliest one in its place,
+    as Transformers computes them from the whole text at once."""
+    import torch
+
+    ids = tokenizer_of(model.folder).encode(TEXT).ids
+    logs = torch.log_softmax(Reference.of(model.folder).logits(ids)[:-1].double(), -1)
+    return list(zip(logs[range(len(ids) - 1), ids[1:]].tolist(), logs.max(-1).values.tolist(), strict=True))
+
+
+@cache
+def recorded_text() -> list[list[float]]:
+    return json.loads(RECORDED_TEXT.read_text())  # type: ignore[no-any-return]
+
+
+def assert_text_of_transformers(quality: Quality) -> None:
+    tokens, likeliest = zip(*recorded_text(), strict=True)
+    assert quality.why is None
+    assert quality.logprobs == pytest.approx(tokens, abs=1e-4)
+    assert [max(top.values()) for top in quality.top] == pytest.approx(likeliest, abs=1e-4)
+    assert {len(top) for top in quality.top} == {TOP}
+    assert TEXT.endswith("".join(quality.tokens))
 
 
 def _prompts(model: Model) -> list[tuple[str, tuple[int, ...]]]:
@@ -124,3 +150,5 @@ if __name__ == "__main__":
         json.dumps((one.ids, [round(logprob, 6) for logprob in one.logprobs])) for one in questions_of(small_model())
     ]
     RECORDED.write_text("[\n" + ",\n".join(answers) + "\n]\n")
+    rounded = [[round(log, 6) for log in logs] for logs in text_logprobs(small_model())]
+    RECORDED_TEXT.write_text(json.dumps(rounded) + "\n")
