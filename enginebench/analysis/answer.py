@@ -85,10 +85,9 @@ class Replicas:
     @property
     def at_most(self) -> bool:
         """Return whether `count` is enough and fewer may do: its load is confirmed as met, no higher one as missed."""
-        capacity = self.capacity
-        return (
-            self.count is not None and capacity is not None and capacity.met_confirmed and not capacity.missed_confirmed
-        )
+        if self.count is None or self.capacity is None:
+            return False
+        return self.capacity.met_confirmed and not self.capacity.missed_confirmed
 
     @property
     def confirmed(self) -> bool:

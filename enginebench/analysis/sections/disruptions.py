@@ -68,11 +68,9 @@ def worst_periods(disruptions: Sequence[Disruption]) -> Table:
     """Show the first one, the worst, in the candidates' place."""
     worst = disruptions[0]
     number = 1 + sum(part.start < worst.start for part in disruptions)
-    which = f" {worst.command or 'burst'} {number} of {len(disruptions)}" if len(disruptions) > 1 else ""
-    title, warm_up = (
-        f"Before, during and after{which}{', which had the longest TTFT' if which else ''}",
-        worst.periods[0].start,
-    )
+    title, warm_up = "Before, during and after", worst.periods[0].start
+    if len(disruptions) > 1:
+        title += f" {worst.command or 'burst'} {number} of {len(disruptions)}, which had the longest TTFT"
     title += f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 and number == 1 else ""
     return replace(periods(worst), title=title)
 

@@ -45,8 +45,8 @@ MEANINGS = {
 }
 """Codes that need other words than their names."""
 LEGEND = {
-    UNCONFIRMED: "not confirmed: too few requests or runs (requests served together count for fewer); unmarked: confirmed, with 95 % "
-    "confidence",
+    UNCONFIRMED: "not confirmed: too few requests or runs (requests served together count for fewer); unmarked: "
+    "confirmed, with 95 % confidence",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
     AT_MOST: "is enough; fewer may do",

@@ -27,7 +27,7 @@ from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.gate import MIN_RUNS
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.analysis.write.cells import change_text, clean, load_number, share_text
+from enginebench.analysis.write.cells import change_text, clean, load_number
 from enginebench.records.formatting import (
     INFINITE,
     counted,

@@ -27,7 +27,8 @@ SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤
 | 8 | met* | 46 of 46* | 80.3 ms | 27.1 ms | 277 |
 | 16 | missed | 3 of 52 | 1.50 s | 30.2 ms | 279 |
 
-\\* not confirmed: too few requests or runs (requests served together count for fewer); unmarked: confirmed, with 95 % confidence
+\\* not confirmed: too few requests or runs (requests served together count for fewer); \
+unmarked: confirmed, with 95 % confidence
 
 ![TTFT p95 by load](charts/ttft.svg)
 

@@ -42,8 +42,9 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
                 hardware=(GPU,),
                 dates=(DATE, DATE + timedelta(days=1)),
             ),
-            "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users, 8 s per load · "
-            "7 interleaved repeats · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · 28 Nov 2026 to 29 Nov 2026",
+            "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users, 8 s per "
+            "load · 7 interleaved repeats · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · 28 Nov 2026 to "
+            "29 Nov 2026",
         ),
         (
             replace(

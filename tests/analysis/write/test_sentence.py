@@ -265,8 +265,8 @@ BURSTS: list[tuple[Answer, str]] = [
     ),
     (
         BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
-        "Latency rises in the burst: the first token takes up to 2.00 s, and latency is back to what it was 312 s after "
-        "the burst ended (one run).",
+        "Latency rises in the burst: the first token takes up to 2.00 s, and latency is back to what it was 312 s "
+        "after the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, None, None, False, 0),
