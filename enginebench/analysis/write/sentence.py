@@ -43,10 +43,10 @@ from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
 DELAYS = (
-    "the load generator",
-    "the server's queue",
-    "reading the prompt (prefill)",
-    "delivery to the client",
+    "The load generator",
+    "The server's queue",
+    "Reading the prompt (prefill)",
+    "Delivery to the client",
 )
 UNSURE = " (not confirmed)"
 MAX_STARTS = 3
@@ -118,7 +118,7 @@ def _capacity(answer: CapacityAnswer) -> str:
     values = in_words(_percentiles(capacity.objectives, above))
     remarks = ", ".join([*filter(None, [values]), *["not confirmed"] * (not capacity.missed_confirmed)])
     text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({remarks})' if remarks else ''}."
-    return f"{text} Most of the extra TTFT comes from {GROWN[answer.bottleneck.name]}." if answer.bottleneck else text
+    return f"{text} {GROWN[answer.bottleneck.name]} adds most of the TTFT." if answer.bottleneck else text
 
 
 def _verb(load: float, unit: str, one_load: str, several: str) -> str:
@@ -308,10 +308,10 @@ def _burst(answer: BurstAnswer) -> str:
         return f"{kept} in {disruptions}: {peak} (one run)."
     text = f"{'The SLO is missed' if answer.judged else 'Latency rises'} in {disruptions}: {peak}, and"
     if answer.recovered is None:
-        never = "the SLO is not met again" if answer.judged else "latency does not return to what it was"
+        never = "it is not met again" if answer.judged else "latency does not return to what it was"
         after = "" if answer.within is None else f"{format_share(answer.within)} within the limits; "
         return f"{text} {never} ({after}one run)."
-    again = "the SLO is met again" if answer.judged else "latency is back to what it was"
+    again = "it is met again" if answer.judged else "latency is back to what it was"
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
     most, since = ("", f"the {kind}") if total == 1 else ("at most ", "each")
     return f"{text} {again} {most}{seconds} s after {since} {'began' if answer.command else 'ended'} (one run)."

@@ -14,7 +14,7 @@ QUICK = """\
 
 **8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not confirmed); \
 16 do not (TTFT p95 1.50 s). \
-Most of the extra TTFT comes from the server's queue.**
+The server's queue adds most of the TTFT.**
 
 Tested: mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s per load · \
 one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026\x20\x20

@@ -84,7 +84,7 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
         (
             replace(TESTED, target="https://10.0.0.5", engines=("10.0.0.5",), remote=True, hardware=(GPU,)),
             "mock at https://10.0.0.5 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s "
-            "each · one run · load generator on Intel Xeon, 48 cores · 28 Nov 2026",
+            "per load · one run · load generator on Intel Xeon, 48 cores · 28 Nov 2026",
         ),
         (
             replace(TESTED, prompt_tokens=None, output_tokens=None, loads=(), repeats=(3, 3), hardware=(), dates=None),

@@ -45,7 +45,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, confirmed); 16 do not "
-        "(TTFT p95 1.50 s). Most of the extra TTFT comes from the server's queue.",
+        "(TTFT p95 1.50 s). The server's queue adds most of the TTFT.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
@@ -58,11 +58,11 @@ CAPACITIES: list[tuple[Answer, str]] = [
     ),
     (
         CapacityAnswer(highest, (None,), (), None),
-        "100 users meet TTFT p95 ≤ 500 ms (99.6 % of 3,596 requests, confirmed); higher loads were not tested.",
+        "100 users meet TTFT p95 ≤ 500 ms (3,582 of 3,596 requests, confirmed); higher loads were not tested.",
     ),
     (
         CapacityAnswer(highest, (0.311,), (), None),
-        "100 users meet TTFT p95 ≤ 500 ms (311 ms, 99.6 % of 3,596 requests, confirmed); higher loads were not tested.",
+        "100 users meet TTFT p95 ≤ 500 ms (311 ms, 3,582 of 3,596 requests, confirmed); higher loads were not tested.",
     ),
     (
         CapacityAnswer(lowest, (), (1.5, None), QUANTITY_BY_NAME["ttft_prefill"]),
@@ -242,17 +242,17 @@ BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
         "The SLO is missed in the burst: the first token takes up to 30.1 s, "
-        "and the SLO is met again 91 s after the burst ended (one run).",
+        "and it is met again 91 s after the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
         "The SLO is missed in 2 of the 3 bursts: the first token takes up to 13.4 s, "
-        "and the SLO is met again at most 19 s after each ended (one run).",
+        "and it is met again at most 19 s after each ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2, unabsorbed=2),
         "The SLO is missed in both bursts: the first token takes up to 13.4 s, "
-        "and the SLO is met again at most 19 s after each ended (one run).",
+        "and it is met again at most 19 s after each ended (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
@@ -260,7 +260,7 @@ BURSTS: list[tuple[Answer, str]] = [
     ),
     (
         BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40, 0.34),
-        "The SLO is missed in the outage: the first token takes up to 3.00 s and 40 requests fail, and the SLO is not "
+        "The SLO is missed in the outage: the first token takes up to 3.00 s and 40 requests fail, and it is not "
         "met again (34 % within the limits; one run).",
     ),
     (

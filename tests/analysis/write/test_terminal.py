@@ -27,8 +27,8 @@ SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
          ≤ 60 ms
 
 8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not
-confirmed); 16 do not (TTFT p95 1.50 s). Most of the extra TTFT comes from the
-server's queue.
+confirmed); 16 do not (TTFT p95 1.50 s). The server's queue adds most of the
+TTFT.
 
                   within     TTFT     TPOT    output
 users  status    the SLO      p95      p95  tokens/s

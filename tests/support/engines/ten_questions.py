@@ -91,8 +91,9 @@ def assert_text_of_transformers(quality: Quality) -> None:
     tokens, likeliest = zip(*recorded_text(), strict=True)
     assert quality.why is None
     assert quality.logprobs == pytest.approx(tokens, abs=1e-4)
-    assert [max(top.values()) for top in quality.top] == pytest.approx(likeliest, abs=1e-4)
-    assert {len(top) for top in quality.top} == {TOP}
+    whole = [k for k, top in enumerate(quality.top) if len(top) == TOP]  # else two of its tokens have the same text
+    assert len(whole) > 0.95 * len(tokens)
+    assert [max(quality.top[k].values()) for k in whole] == pytest.approx([likeliest[k] for k in whole], abs=1e-4)
     assert TEXT.endswith("".join(quality.tokens))
 
 
