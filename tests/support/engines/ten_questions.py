@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.records.quality import TEXT, TOP, Quality
+from enginebench.records.quality import TEXT, Quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.process.child import ChildEngine
 from engines.text.detokenize import tokenizer_of
@@ -91,9 +91,10 @@ def assert_text_of_transformers(quality: Quality) -> None:
     tokens, likeliest = zip(*recorded_text(), strict=True)
     assert quality.why is None
     assert quality.logprobs == pytest.approx(tokens, abs=1e-4)
-    whole = [k for k, top in enumerate(quality.top) if len(top) == TOP]  # else two of its tokens have the same text
+    # Parts of characters all have one text, under which only the last of them is left.
+    whole = [k for k, top in enumerate(quality.top) if not any("\ufffd" in text for text in top)]
     assert len(whole) > 0.95 * len(tokens)
-    assert [max(quality.top[k].values()) for k in whole] == pytest.approx([likeliest[k] for k in whole], abs=1e-4)
+    assert [max(quality.top[k].values()) for k in whole] == pytest.approx([likeliest[k] for k in whole], abs=5e-4)
     assert TEXT.endswith("".join(quality.tokens))
 
 
