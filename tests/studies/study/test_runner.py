@@ -191,11 +191,11 @@ def test_a_load_whose_server_has_ended_has_failed(tmp_path: Path) -> None:
 def test_a_load_that_runs_over_its_limit_keeps_what_it_measured_if_anything(tmp_path: Path) -> None:
     slow: dict[str, Value] = {"stages": "1,2", "stage_seconds": 60, "warm_up": 1}
     long = StudyPart("long", "load", "concurrent", settings=slow, limit=20.0)
-    warm = StudyPart("warm", "load", "concurrent", settings={**slow, "warm_up": 50}, limit=10.0)
-    after, _ = run(study(tmp_path, long, warm, engines=(IDLE,)))
+    warm = StudyPart("warm", "load", "concurrent", settings={**slow, "warm_up": 50}, limit=20.0)
+    after, _ = run(study(tmp_path, long, warm))
     assert [(state.outcome, state.reason) for state in after.cells] == [
         ("done", "ended after 20 s, the limit of this part: what it had not reached is missing."),
-        ("failed", "its warm-up was not over within 10 s, the limit of this part."),
+        ("failed", "its warm-up was not over within 20 s, the limit of this part."),
     ]
     assert (tmp_path / "runs/long.none.fast.1/meta.json").exists()
 
