@@ -24,6 +24,7 @@ from enginebench.analysis.reports import (
 from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
+from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import show
@@ -132,6 +133,16 @@ def test_a_wide_gap_between_met_and_missed_is_searched_before_it_is_planned_with
     assert step is not None
     assert step.purpose == "bracket"
     assert step.command[step.command.index("--search-range") + 1] == "4-8"
+
+
+@pytest.mark.parametrize(("sure", "purpose", "stages"), [(True, "higher", "16"), (False, "confirm_higher", "8,16")])
+def test_the_highest_load_is_tested_again_with_the_next_if_it_is_not_confirmed(
+    runs: list[RunSummary], sure: bool, purpose: str, stages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Capacity, "met_confirmed", sure)
+    step = next_step(frame_of(of_label(runs, "fast")))
+    assert step is not None
+    assert (step.purpose, step.command[step.command.index("--stages") + 1]) == (purpose, stages)
 
 
 def test_without_an_slo_a_single_engine_is_answered_by_its_speed(tmp_path: Path) -> None:
