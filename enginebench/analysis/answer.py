@@ -91,6 +91,7 @@ class Replicas:
 
     @property
     def confirmed(self) -> bool:
+        """Return whether the measured load that `count` rests on is confirmed as met."""
         return self.capacity is None or self.capacity.met_confirmed
 
     @property

@@ -269,7 +269,7 @@ def chart(results: Results) -> str:
         error = _median(results.rounds(tool, users), lambda row: abs(row.ttft.p99) * 1e3)
         series.setdefault(TOOLS[tool].name, []).append(Point(users, error, label=str(users)))
     lines = tuple(Series(tool.name, tuple(series[tool.name])) for tool in TOOLS.values() if tool.name in series)
-    title = f"Error of TTFT p99, {TOKENS} tokens {results.itl:g} ms apart"
+    title = f"Error of TTFT p99, {TOKENS} tokens, one every {results.itl:g} ms"
     axes = Axis("streams", logarithmic=True), Axis("TTFT error p99", "ms", logarithmic=True)
     return svg(Figure("ttft_error", title, "load", *axes, lines), standalone=True)
 

@@ -46,7 +46,7 @@ def _severity(disruption: Disruption) -> tuple[bool, float]:
 
 
 def answer(engine: str, disruptions: Sequence[Disruption]) -> BurstAnswer:
-    """Answer by the first one, which is the worst, and the longest recovery."""
+    """Answer by the first one, which is the worst, with the longest TTFT and recovery of all."""
     disruption = disruptions[0]
     after = [part.over_after for part in disruptions]
     recovered = None if None in after else max(filter(None, after), default=0.0)
@@ -54,7 +54,7 @@ def answer(engine: str, disruptions: Sequence[Disruption]) -> BurstAnswer:
         engine=engine,
         command=disruption.command,
         absorbed=disruption.absorbed,
-        peak=disruption.peak,
+        peak=max((part.peak for part in disruptions if part.peak is not None), default=None),
         recovered=recovered,
         judged=disruption.judged,
         failed=disruption.failed,
@@ -70,7 +70,8 @@ def worst_periods(disruptions: Sequence[Disruption]) -> Table:
     number = 1 + sum(part.start < worst.start for part in disruptions)
     title, warm_up = "Before, during and after", worst.periods[0].start
     if len(disruptions) > 1:
-        title += f" {worst.command or 'burst'} {number} of {len(disruptions)}, which had the longest TTFT"
+        title += f" {worst.command or 'burst'} {number} of {len(disruptions)}, which "
+        title += "did not recover" if worst.over_after is None else "had the longest TTFT"
     title += f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 and number == 1 else ""
     return replace(periods(worst), title=title)
 

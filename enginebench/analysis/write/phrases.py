@@ -75,7 +75,7 @@ PURPOSES = {
     "confirm_alone": "Tune {variant} alone in longer runs, which vary less",
     "search": "Find the limit, and confirm it",
     "higher": "Test {engine} above {load}",
-    "confirm_higher": "Confirm {load} for {engine}, and test above",
+    "confirm_higher": "Test {engine} at {load} again, and above",
     "lower": "Test {engine} below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",

@@ -306,12 +306,12 @@ def _burst(answer: BurstAnswer) -> str:
     if answer.absorbed:
         kept = "The SLO is met" if answer.judged else "Latency stays as it was"
         return f"{kept} in {disruptions}: {peak} (one run)."
-    text = f"{'The SLO is missed' if answer.judged else 'Latency rises'} in {disruptions}: {peak}, and"
+    text = f"{'The SLO is missed' if answer.judged else 'Latency rises'} in {disruptions} ({peak}) and"
     if answer.recovered is None:
-        never = "it is not met again" if answer.judged else "latency does not return to what it was"
+        never = "not met again" if answer.judged else "does not return to what it was"
         after = "" if answer.within is None else f"{format_share(answer.within)} within the limits; "
         return f"{text} {never} ({after}one run)."
-    again = "it is met again" if answer.judged else "latency is back to what it was"
+    again = "met again" if answer.judged else "is back to what it was"
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
     most, since = ("", f"the {kind}") if total == 1 else ("at most ", "each")
     return f"{text} {again} {most}{seconds} s after {since} {'began' if answer.command else 'ended'} (one run)."

@@ -241,18 +241,18 @@ REPLICAS: list[tuple[Answer, str]] = [
 BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
-        "The SLO is missed in the burst: the first token takes up to 30.1 s, "
-        "and it is met again 91 s after the burst ended (one run).",
+        "The SLO is missed in the burst (the first token takes up to 30.1 s) "
+        "and met again 91 s after the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
-        "The SLO is missed in 2 of the 3 bursts: the first token takes up to 13.4 s, "
-        "and it is met again at most 19 s after each ended (one run).",
+        "The SLO is missed in 2 of the 3 bursts (the first token takes up to 13.4 s) "
+        "and met again at most 19 s after each ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2, unabsorbed=2),
-        "The SLO is missed in both bursts: the first token takes up to 13.4 s, "
-        "and it is met again at most 19 s after each ended (one run).",
+        "The SLO is missed in both bursts (the first token takes up to 13.4 s) "
+        "and met again at most 19 s after each ended (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
@@ -260,18 +260,17 @@ BURSTS: list[tuple[Answer, str]] = [
     ),
     (
         BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40, 0.34),
-        "The SLO is missed in the outage: the first token takes up to 3.00 s and 40 requests fail, and it is not "
-        "met again (34 % within the limits; one run).",
+        "The SLO is missed in the outage (the first token takes up to 3.00 s and 40 requests fail) "
+        "and not met again (34 % within the limits; one run).",
     ),
     (
         BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
-        "Latency rises in the burst: the first token takes up to 2.00 s, and latency is back to what it was 312 s "
-        "after the burst ended (one run).",
+        "Latency rises in the burst (the first token takes up to 2.00 s) "
+        "and is back to what it was 312 s after the burst ended (one run).",
     ),
     (
         BurstAnswer("mock", "", False, None, None, False, 0),
-        "Latency rises in the burst: the first token was not measured, "
-        "and latency does not return to what it was (one run).",
+        "Latency rises in the burst (the first token was not measured) and does not return to what it was (one run).",
     ),
 ]
 
