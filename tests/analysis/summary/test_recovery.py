@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import msgspec
 import pytest
 
 from enginebench.analysis.data.run_data import load_run
-from enginebench.analysis.summary.recovery import Disruption
+from enginebench.analysis.sections.disruptions import answer, worst_periods
+from enginebench.analysis.summary.recovery import Disruption, Period
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Burst, Load, Rate, Segment, Users
 from enginebench.records.request import RequestRecord
@@ -159,3 +161,16 @@ def test_the_peak_is_that_of_all_who_felt_it(tmp_path: Path) -> None:
         records.append(answered(k, due, 23.05 - due if paused else usual(k)))
     (outage,) = disrupted(tmp_path, records, Users(4), events=(RunEvent(20 * SECOND - 1, "kill -STOP 1"),))
     assert outage.peak == pytest.approx(3.15)
+
+
+def test_of_several_bursts_the_longest_ttft_and_recovery_are_told() -> None:
+    period = Period(0.0, 10.0, 100, 0, 0.5, 0.1, 0.2, 0.3, 4)
+    first = Disruption("", 10.0, 20.0, 3.0, 0, None, True, False, 30.0, (period,), ())
+    second = replace(first, start=70.0, peak=5.0, slo_recovered=12.0)
+    told = answer("mock", (second, first))
+    assert (told.peak, told.recovered, told.total) == (5.0, 30.0, 2)
+    assert worst_periods((second, first)).title.endswith("burst 2 of 2, which had the longest TTFT")
+    lost = replace(first, slo_recovered=None)
+    told = answer("mock", (lost, second))
+    assert (told.peak, told.recovered) == (5.0, None)
+    assert "burst 1 of 2, which did not recover" in worst_periods((lost, second)).title
