@@ -10,7 +10,7 @@ from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.gate import Check
 from enginebench.analysis.verdict.slo_verdict import SloVerdict
 from enginebench.records.load import Load
-from enginebench.records.metrics import Quantity
+from enginebench.records.metrics import OUTPUT_RATE, Column, Quantity
 from enginebench.records.view import Estimate
 
 
@@ -28,18 +28,18 @@ class CapacityAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """`tokens` are output tokens/s at the common stage, and `slo` is the verdict there."""
+    """`speed` and `slo` are those at the common stage."""
 
     name: str
     capacity: Capacity | None
-    tokens: Estimate
+    speed: Estimate
     slo: SloVerdict | None
 
 
 @dataclass(frozen=True, slots=True)
 class BestAnswer:
-    """The best of several engines against the next best one. `ratio` is of output tokens/s at `stage`; `significant`
-    is `None` without a test, because repeats are missing."""
+    """The best of several engines against the next best one. `ratio` says how many times as fast it is at `stage`, by
+    `speed`; `significant` is `None` without a test, because repeats are missing."""
 
     best: Contender
     next: Contender
@@ -49,6 +49,7 @@ class BestAnswer:
     ratio: Estimate
     significant: bool | None
     repeats: int
+    speed: Column = OUTPUT_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class SpeedAnswer:
     tokens: Estimate  # output tokens/s at the busiest load
 
 
-UNPRICED = Estimate(None)
+UNPRICED = NO_RATIO = Estimate(None)
 HOURS_A_MONTH = 730.0
 
 
@@ -142,16 +143,24 @@ class GateAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchAnswer:
-    """Engines without HTTP: `measure` is what they are ranked by."""
+class Lead:
+    """The fastest engine by tokens/s, and how many times as fast as the next one it is; `significant` is `None` without
+    a test."""
 
     best: str
-    next: str | None
-    measure: str
-    unit: str
-    value: Estimate
-    ratio: Estimate | None
-    significant: bool | None
+    speed: Estimate
+    next: str | None = None
+    ratio: Estimate = NO_RATIO
+    significant: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchAnswer:
+    """Engines without HTTP: the fastest to decode one request, and to read a prompt of `prompt` tokens."""
+
+    decode: Lead
+    prefill: Lead | None
+    prompt: int
 
 
 @dataclass(frozen=True, slots=True)

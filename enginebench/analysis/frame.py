@@ -29,10 +29,10 @@ from enginebench.records.metrics import (
     BY_NAME,
     CORRECT,
     ICL,
+    OUTPUT_RATE,
     PERCENTILES,
     QUANTITY_BY_NAME,
     STARTS,
-    THROUGHPUT,
     Column,
     columns,
 )
@@ -58,7 +58,8 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Frame:
     """`engines` are the candidates, the best first. `stage` is the load of the comparison: the highest at which all
-    were measured and at least one meets the SLO. `capacities` are within all objectives, by engine."""
+    were measured and at least one meets the SLO. `capacities` are within all objectives, by engine. `speed` ranks the
+    engines of equal capacity."""
 
     engines: tuple[EngineRuns, ...]
     objectives: tuple[Objective, ...]
@@ -67,6 +68,7 @@ class Frame:
     baseline: str | None
     comparisons: tuple[Comparison, ...]
     differences: tuple[Difference, ...]
+    speed: Column = OUTPUT_RATE
     study: str = ""
     part: str = ""
 
@@ -91,6 +93,11 @@ class Frame:
         """Return whether latencies count from the instant a request was due: in an open loop, or if it makes a
         difference."""
         return since_due(self.runs)
+
+    @property
+    def one_token(self) -> bool:
+        """Return whether no answer has a second token, so that TTFT is all there is to compare."""
+        return self.speed != OUTPUT_RATE
 
     @cached_property
     def loads_make_axis(self) -> bool:
@@ -132,9 +139,17 @@ class Frame:
         pairs = ((name, stage.label) for name in without_capacity for stage in self.stages)
         yield from filter(None, (self.verdict(*pair) for pair in pairs))
 
-    def compared(self, name: str, over: str | None, key: str = THROUGHPUT) -> Comparison | None:
-        """Return the comparison at the common stage, in the column of that key."""
-        return next((c for c in self.comparisons if (c.engine, c.over, c.column.key) == (name, over, key)), None)
+    def compared(self, name: str, over: str | None) -> Comparison | None:
+        """Return the comparison of `speed` at the common stage."""
+        pair = (name, over, self.speed)
+        return next((c for c in self.comparisons if (c.engine, c.over, c.column) == pair), None)
+
+    def times_as_fast(self, name: str, over: str | None) -> Estimate:
+        """Return how many times as fast as the other an engine is, above 1 if it is faster."""
+        compared = self.compared(name, over)
+        if compared is None:
+            return Estimate(None)
+        return compared.ratio.inverse if comparison.shorter(self.speed) else compared.ratio
 
     @cached_property
     def table(self) -> pl.DataFrame:
@@ -212,7 +227,9 @@ def frame_of(
     objectives = engines[0].runs[0].objectives
     capacities = {capacity.engine: capacity for capacity in capacities_of(engines)}
     common = stage or comparison.common_stage(engines, capacities)
-    ranked = comparison.ranking(engines, common, capacities)
+    due = since_due(summaries)
+    speed = comparison.speed_of(engines, due)
+    ranked = comparison.ranking(engines, common, capacities, speed)
     base = comparison.baseline_of(ranked, baseline)
     several = len(ranked) > 1 and common is not None
     return Frame(
@@ -221,8 +238,9 @@ def frame_of(
         capacities=capacities,
         stage=common,
         baseline=base,
-        comparisons=comparison.compare(ranked, common, base, since_due(summaries)) if several and common else (),
+        comparisons=comparison.compare(ranked, common, base, due) if several and common else (),
         differences=differences(ranked),
+        speed=speed,
         study=study,
         part=part,
     )

@@ -38,7 +38,6 @@ from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import THROUGHPUT, TTFT, USER_THROUGHPUT
-from enginebench.records.view import Estimate
 
 GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
@@ -135,16 +134,17 @@ def _best(frame: Frame) -> Answer:
         stage=frame.stage,
         load=view.load,
         unit=view.load_unit,
-        ratio=Estimate(None) if compared is None else compared.ratio,
+        ratio=frame.times_as_fast(best.name, following.name),
         significant=None if compared is None else compared.significant,
         repeats=min(len(frame.engine(name).runs) for name in frame.names[:2]),
+        speed=frame.speed,
     )
 
 
 def _contender(frame: Frame, name: str) -> Contender:
     assert frame.stage is not None
-    tokens = frame.engine(name).estimate(frame.stage, THROUGHPUT)
-    return Contender(name, frame.capacities.get(name), tokens, frame.verdict(name, frame.stage))
+    speed = frame.engine(name).column(frame.stage, frame.speed)
+    return Contender(name, frame.capacities.get(name), speed, frame.verdict(name, frame.stage))
 
 
 def _capacity(frame: Frame, capacity: Capacity) -> CapacityAnswer:

@@ -62,8 +62,10 @@ class Tested:
         models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
         """Describe engines that were measured without HTTP, and so without a load."""
-        repeats = (rounds, rounds)
-        return Tested(models, engines, "bench", repeats, rounds > 1, (hardware(host),), _dates([date]))
+        names = tuple(model.removeprefix(RANDOM) for model in models)
+        random = any(model.startswith(RANDOM) for model in models)
+        machine, dates = (hardware(host),), _dates([date])
+        return Tested(names, engines, "bench", (rounds, rounds), rounds > 1, machine, dates, random_weights=random)
 
 
 def tested(engines: Sequence[EngineRuns]) -> Tested:

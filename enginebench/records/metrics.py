@@ -472,6 +472,9 @@ def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
     ) + tuple(Column(quantity, statistic) for quantity in QUANTITIES for statistic in getattr(quantity.shown, surface))
 
 
+OUTPUT_RATE = Column(QUANTITY_BY_NAME[THROUGHPUT], "value")
+
+
 def over_runs() -> frozenset[str]:
     """Names of the metrics whose percentiles tables, comparisons and charts show over several runs."""
     surfaces: tuple[Surface, ...] = ("table", "compared", "chart")

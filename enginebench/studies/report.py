@@ -21,7 +21,7 @@ from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.write.export import write
 from enginebench.records.load import load_of
 from enginebench.records.view import Estimate
-from enginebench.studies.source import PartRuns, StudySource, read_source
+from enginebench.studies.source import PartBench, PartRuns, StudySource, read_source
 from enginebench.studies.study.folder import load_study
 from engines.bench.report import bench_document
 from engines.bench.result import BenchResult
@@ -43,7 +43,7 @@ class MeasuredPart:
 def study_document(source: StudySource) -> Document:
     parts = [_measured(source, part) for part in source.parts]
     benches = [bench_document(part.result) for part in source.benches]
-    last = [*_bench_sections(source, benches), *_missing(source)]
+    last = [*_bench_sections(source.benches, benches, bool(source.parts)), *_missing(source)]
     if not parts:
         return _without_load(source, benches, last)
     head = max(parts, key=lambda part: len(part.frame.stages) * part.frame.loads_make_axis)
@@ -99,11 +99,19 @@ def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
     yield Section("own-servers", "The common server next to engines' own", tuple(blocks))
 
 
-def _bench_sections(source: StudySource, benches: Sequence[Document]) -> Iterator[Section]:
-    several = len(benches) > 1 or bool(source.parts)
-    for part, bench in zip(source.benches, benches, strict=True):
+def _bench_sections(parts: Sequence[PartBench], benches: Sequence[Document], load: bool) -> Iterator[Section]:
+    """Yield the sections of all benches, and the first screen of those that are not the document's own."""
+    several = {part.part for part in parts}, {part.model for part in parts}
+    for part, bench in zip(parts, benches, strict=True):
+        titles = [part.title] * (len(several[0]) > 1 or load) + [part.model] * (len(several[1]) > 1)
+        title = ", ".join(titles)
+        if (load or part is not parts[0]) and bench.candidates is not None:
+            figure = bench.figure and replace(bench.figure, key=f"{bench.figure.key}-{part.part}-{part.model}")
+            table = replace(bench.candidates, key=f"candidates-{part.part}-{part.model}", title=title)
+            blocks: tuple[Block, ...] = (table,) if figure is None else (table, figure)
+            yield Section(f"part-{part.part}-{part.model}", title, blocks)
         for section in bench.sections:
-            yield replace(section, title=f"{part.title}: {section.title}" if several else section.title)
+            yield replace(section, title=f"{title}: {section.title}" if title else section.title)
 
 
 def _without_load(source: StudySource, benches: Sequence[Document], last: Sequence[Section]) -> Document:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import polars as pl
 
-from enginebench.analysis.answer import BenchAnswer, NoAnswer
-from enginebench.analysis.document import Cell, Column, Document, Number, Section, Table, Word, count, word
+from enginebench.analysis.answer import BenchAnswer, Lead, NoAnswer
+from enginebench.analysis.document import (
+    Axis,
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Number,
+    Point,
+    Section,
+    Series,
+    Table,
+    Word,
+    count,
+    word,
+)
 from enginebench.analysis.frame import SCHEMA, cells
 from enginebench.analysis.sections.answers import quality_table
 from enginebench.analysis.stats.repeats import holm, ratio_test, repeats_interval
@@ -26,18 +41,10 @@ COLUMNS = (
     Column("of memory bandwidth", rank=3),
     Column("of arithmetic", rank=4),
 )
-CANDIDATES = (
-    Column("engine", text=True),
-    Column("format", text=True, rank=2),
-    Column("decode", "tokens/s, one request"),
-    Column("prefill", "tokens/s, longest prompt"),
-    Column("batch", "tokens/s, largest"),
-    Column("memory", rank=1),
-)
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class Measured:
     """The rows of one metric of one engine, one for each round and statistic."""
 
     engine: str
@@ -87,7 +94,7 @@ def bench_document(result: BenchResult) -> Document:
         objectives=(),
         answer=answer(series),
         candidates=candidates(series, formats),
-        figure=None,
+        figure=figure(series),
         next=None,
         warnings=(),
         sections=sections(result, series),
@@ -95,13 +102,13 @@ def bench_document(result: BenchResult) -> Document:
     )
 
 
-def series_of(rows: Iterable[Row]) -> list[Series]:
+def series_of(rows: Iterable[Row]) -> list[Measured]:
     """Group rows by engine, metric and size, in the order of the first round."""
     groups: dict[tuple[str, str, int | None], list[Row]] = {}
     for row in rows:
         if row.engine is not None:
             groups.setdefault((row.engine, row.metric, row.load), []).append(row)
-    return [Series(*key, tuple(group)) for key, group in groups.items()]
+    return [Measured(*key, tuple(group)) for key, group in groups.items()]
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:
@@ -114,7 +121,7 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame([*map(asdict, rows), *over], schema=SCHEMA)
 
 
-def sections(result: BenchResult, series: Sequence[Series]) -> tuple[Section, ...]:
+def sections(result: BenchResult, series: Sequence[Measured]) -> tuple[Section, ...]:
     """Build the measures with the quality on a fixed text, and what could not be measured."""
     measures = Table("bench", "Measures", COLUMNS, tuple(map(_measure_cells, series)), 0).without_empty_columns()
     quality = quality_table({engine.label: engine.quality for engine in result.engines if engine.quality is not None})
@@ -128,7 +135,7 @@ def sections(result: BenchResult, series: Sequence[Series]) -> tuple[Section, ..
     return tuple(section for section, rows in zip(built, (series, reasons), strict=True) if rows)
 
 
-def _measure_cells(series: Series) -> tuple[Cell, ...]:
+def _measure_cells(series: Measured) -> tuple[Cell, ...]:
     shares = (series.estimate(statistic) for statistic in (BANDWIDTH, ARITHMETIC))
     return (
         Word(series.engine),
@@ -140,36 +147,75 @@ def _measure_cells(series: Series) -> tuple[Cell, ...]:
     )
 
 
-def candidates(series: Sequence[Series], formats: Mapping[str, str]) -> Table | None:
-    """Build a row for each engine with its largest prefill and batch, the fastest decoder first."""
+def candidates(series: Sequence[Measured], formats: Mapping[str, str]) -> Table | None:
+    """Build a row for each engine, the fastest decoder first. Sizes are the largest that all engines were measured
+    with."""
+    sizes = {family: common_size(series, family) for family in ("prefill", "batch")}
+    columns = (
+        Column("engine", text=True),
+        Column("format", text=True, rank=2),
+        Column("decode", "tokens/s, one request"),
+        Column("prefill", f"tokens/s, {sizes['prefill']} tokens"),
+        Column("batch", f"tokens/s, {sizes['batch']} at a time"),
+        Column("memory", rank=1),
+    )
     rows: list[tuple[float, tuple[Cell, ...]]] = []
     for engine in dict.fromkeys(item.engine for item in series):
-        own = [item for item in series if item.engine == engine]
-        decode, prefill, batch = (_largest_rate(own, family) for family in ("decode", "prefill", "batch"))
-        memory = next((Number(item.estimate(), "B") for item in own if item.metric == "memory peak"), None)
+        own = {(item.metric, item.size): item for item in series if item.engine == engine}
+        decode = next((item.rate for (metric, _), item in own.items() if metric == "decode"), None)
+        sized = [own.get((family, size)) for family, size in sizes.items()]
+        memory = next((Number(item.estimate(), "B") for item in own.values() if item.metric == "memory peak"), None)
+        cells = (decode, *(None if item is None else item.rate for item in sized), memory)
         speed = 0.0 if decode is None else decode.estimate.value or 0.0
-        rows.append((speed, (Word(engine), word(formats.get(engine)), decode, prefill, batch, memory)))
+        rows.append((speed, (Word(engine), word(formats.get(engine)), *cells)))
     ranked = tuple(row for _, row in sorted(rows, key=lambda ranked: -ranked[0]))
-    return Table("candidates", "Candidates", CANDIDATES, ranked, 0).without_empty_columns() if rows else None
+    return Table("candidates", "Candidates", columns, ranked, 0).without_empty_columns() if rows else None
 
 
-def _largest_rate(series: Sequence[Series], family: Family) -> Number | None:
-    """Return the tokens per second of the largest size, by our clock and with prompts."""
-    timed = [item for item in series if item.metric == family and item.rate is not None]
-    return max(timed, key=lambda item: item.size or 0).rate if timed else None
+def common_size(series: Sequence[Measured], metric: str) -> int | None:
+    """Return the largest size at which every engine that has the metric was measured in all rounds; else `None`."""
+    sizes: dict[str, dict[int, int]] = {}
+    for item in series:
+        if item.metric == metric and item.size is not None:
+            sizes.setdefault(item.engine, {})[item.size] = len(item.values())
+    complete = [{size for size, n in own.items() if n == max(own.values())} for own in sizes.values()]
+    return max(set.intersection(*complete), default=None) if complete else None
 
 
-def answer(series: Sequence[Series]) -> BenchAnswer | NoAnswer:
-    """Return the fastest decoder over the rounds, and its lead over the next."""
-    decodes = sorted((item for item in series if item.metric == "decode"), key=lambda item: item.estimate().value or 0)
-    if not decodes:
+def figure(series: Sequence[Measured]) -> Figure | None:
+    """Draw the speed of prefill by the length of the prompt."""
+    lines = []
+    for engine in dict.fromkeys(item.engine for item in series):
+        timed = [item for item in series if (item.engine, item.metric) == (engine, "prefill")]
+        estimates = {item.size or 0: item.rate.estimate for item in timed if item.rate is not None}
+        points = [Point(float(n), e.value, e.low, e.high, f"{n} tokens") for n, e in sorted(estimates.items())]
+        lines += [Series(engine, tuple(points))] if points else []
+    if max((len(line.points) for line in lines), default=0) < 2:
+        return None
+    x, y = Axis("prompt tokens", logarithmic=True), Axis("prefill", "tokens/s", logarithmic=True)
+    return Figure("prefill", "Prefill tokens/s by length of the prompt", "load", x, y, tuple(lines))
+
+
+def answer(series: Sequence[Measured]) -> BenchAnswer | NoAnswer:
+    """Return the fastest to decode, and to read the longest prompt that all were measured with."""
+    decode = _lead([item for item in series if item.metric == "decode"])
+    if decode is None:
         return NoAnswer.NOTHING_MEASURED
-    best = decodes[0]
-    alone = BenchAnswer(best.engine, None, "decode", "tokens/s", best.estimate().inverse, None, None)
-    if len(decodes) == 1:
-        return alone
-    runs = [[value for value in item.values() if value is not None] for item in decodes]
+    size = common_size(series, "prefill")
+    prefill = _lead([item for item in series if (item.metric, item.size) == ("prefill", size)])
+    return BenchAnswer(decode, prefill, size or 0)
+
+
+def _lead(timed: Sequence[Measured]) -> Lead | None:
+    """Compare the fastest of several engines with the others over the rounds."""
+    best, *others = sorted(timed, key=lambda item: item.estimate().value or math.inf) if timed else (None,)
+    if best is None or best.rate is None:
+        return None
+    lead = Lead(best.engine, best.rate.estimate)
+    if not others:
+        return lead
+    runs = [[value for value in item.values() if value is not None] for item in (best, *others)]
     tests = [ratio_test(slower, runs[0], len(runs[0]) == len(slower)) for slower in runs[1:]]
     (ratio, _), p = tests[0], holm([p for _, p in tests])[0]
     significant = None if p is None or ratio.value is None else p <= SIGNIFICANCE and ratio.value >= MARGIN
-    return replace(alone, next=decodes[1].engine, ratio=ratio, significant=significant)
+    return replace(lead, next=others[0].engine, ratio=ratio, significant=significant)

@@ -95,6 +95,26 @@ def test_the_best_is_compared_with_the_next_best(frame: Frame) -> None:
     assert (answer.best.name, answer.next.name, answer.repeats) == ("fast", "slow", 3)
 
 
+def test_if_no_answer_has_a_second_token_engines_are_compared_by_ttft(tmp_path: Path) -> None:
+    for repeat in range(3):
+        for order, prefill in enumerate((0.05, 0.1)):
+            name = f"{prefill}-{repeat}"
+            engine = Engine(f"takes {prefill}", prefill=prefill, tokens=1)
+            facts: dict[str, Any] = {"run_id": name, "repeat": repeat, "started_at": started(repeat, order)}
+            simulate(tmp_path / name, engine, (1,), 20.0, seed=repeat, **facts)
+    frame = frame_of(summaries_of([str(tmp_path)], tmp_path))
+    assert frame.names == ("takes 0.05", "takes 0.1")
+    document = report_document(frame)
+    answer = document.answer
+    assert isinstance(answer, BestAnswer)
+    assert (answer.speed.title, answer.significant) == ("TTFT p50", True)
+    assert answer.best.speed.value == pytest.approx(0.05, rel=0.1)
+    assert answer.ratio.value == pytest.approx(2.0, rel=0.1)
+    assert document.candidates is not None
+    titles = [column.title for column in document.candidates.columns]
+    assert titles == ["engine", "TTFT p50 at 1 user", "times as fast", "TTFT p99 at 1 user"]
+
+
 def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> None:
     frame = frame_of(of_label(runs, "slow"))
     answer = answer_of(frame)

@@ -31,19 +31,17 @@ from enginebench.records.metrics import (
     COLD_START,
     CORRECT,
     FAILURE_SHARE,
+    OUTPUT_RATE,
     PERCENTILES,
     QUANTITY_BY_NAME,
-    THROUGHPUT,
     TPOT,
     TTFT,
 )
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.view import Estimate
 
-OVER_NEXT = Column("tokens/s ratio", rank=1)
 KEY = "candidates"
 GRADED = Column(QUANTITY_BY_NAME[CORRECT].title)
-TOKENS = MetricColumn(QUANTITY_BY_NAME[THROUGHPUT], "value")
 LONGER = 1.2  # times as long as another load: then the table says how long each was measured
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
 DIFFERING = {Kind.MODEL: "model", Kind.MACHINE: "machine"}
@@ -77,7 +75,7 @@ def by_load(frame: Frame) -> Table:
         (Column("requests within the limits"), lambda row: within(frame.verdict(row.engine, row.stage))),
         *_failures(frame, rows),
         *[_latency(frame, column) for column in latency_columns(frame)],
-        (Column(TOKENS.measure.unit), lambda row: _tokens(frame, row)),
+        (Column(OUTPUT_RATE.unit), lambda row: _speed(frame, row, OUTPUT_RATE)),
         (GRADED, lambda row: _correct(frame, row)),
     ]
     return _table(frame, "Loads", columns, rows)
@@ -99,6 +97,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     formats = frame.tested.formats if len(set(frame.tested.formats.values())) > 1 else {}
     rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
     unit = frame.stages[0].load_unit if frame.stages else ""
+    speed, ratio = (frame.speed.title, "times as fast") if frame.one_token else (OUTPUT_RATE.unit, "tokens/s ratio")
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (ENGINE, lambda row: Word(row.engine)),
         (Column("format", text=True, rank=3), lambda row: word(formats.get(row.engine))),
@@ -108,9 +107,9 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within the limits{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
-        (Column(f"{TOKENS.measure.unit}{at}"), lambda row: _tokens(frame, row)),
+        (Column(f"{speed}{at}"), lambda row: _speed(frame, row, frame.speed)),
         (GRADED, lambda row: _correct(frame, row)),
-        *([] if peak else [(OVER_NEXT, lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
+        *([] if peak else [(Column(ratio, rank=1), lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
         (Column("cold start", rank=4), lambda row: _cold_start(frame, row)),
@@ -156,8 +155,10 @@ def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
     requests = min((view.requests for engine in frame.engines for view in engine.at(frame.stage or "")), default=0)
     supported = [p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1] or [SHOWN[-1]]
     statistic = named[0].statistic if named else supported[0]
-    fill = [MetricColumn(metric, statistic) for metric in (first, BY_NAME[TPOT]) if metric.name not in metrics]
-    return tuple(sorted([*named, *fill], key=lambda column: list(BY_NAME).index(column.name)))
+    shown = (first,) if frame.one_token else (first, BY_NAME[TPOT])
+    fill = [MetricColumn(metric, statistic) for metric in shown if metric.name not in metrics]
+    columns = [column for column in (*named, *fill) if column != frame.speed]
+    return tuple(sorted(columns, key=lambda column: list(BY_NAME).index(column.name)))
 
 
 def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, Callable[[_Row], Cell]]:
@@ -197,9 +198,9 @@ def _durations(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callabl
     return [(Column("measured", rank=2), lambda row: Number(Estimate(seconds[row.stage]), "s"))]
 
 
-def _tokens(frame: Frame, row: _Row) -> Cell:
+def _speed(frame: Frame, row: _Row, column: MetricColumn) -> Cell:
     engine = frame.engine(row.engine)
-    return Number(engine.column(row.stage, TOKENS), TOKENS.unit) if engine.at(row.stage) else None
+    return Number(engine.column(row.stage, column), column.unit) if engine.at(row.stage) else None
 
 
 def correct(load: Graded) -> Number:
@@ -235,7 +236,7 @@ def _ratio(frame: Frame, name: str, over: str | None) -> Cell:
     compared = frame.compared(name, over)
     if compared is None:
         return None
-    return Number(compared.ratio, "×", "ratio", significant=compared.significant, over=over or "")
+    return Number(frame.times_as_fast(name, over), "×", "ratio", significant=compared.significant, over=over or "")
 
 
 def _replicas(replicas: Replicas | None) -> Cell:

@@ -32,9 +32,8 @@ def first_figure(frame: Frame) -> Figure | None:
     load was measured, draw the distribution of TTFT."""
     if len(frame.stages) < 2:
         return next(distributions(frame), None)
-    column = _limiting(frame)
-    chosen = None if frame.objectives or len(frame.engines) == 1 else pareto(frame)
-    return chosen or by_load(frame, column)
+    trade = not (frame.objectives or frame.one_token or len(frame.engines) == 1)
+    return (pareto(frame) if trade else None) or by_load(frame, frame.speed if frame.one_token else _limiting(frame))
 
 
 def _limiting(frame: Frame) -> Column:

@@ -1,7 +1,7 @@
 """Engine against engine at one load: ratios of a metric with intervals, and whether the difference is significant.
 
 The runs are the samples, because differences between runs are larger than those inside a run. Candidates are ordered by
-measured capacity, then by output tokens/s at the common load.
+measured capacity, then by output tokens/s at the common load, or by TTFT if no answer has a second token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from enginebench.analysis.stats.repeats import MIN_REPEATS, holm
 from enginebench.analysis.stats.samples import Sample, geometric_mean
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
-from enginebench.records.metrics import THROUGHPUT, Column, Quantity, columns
+from enginebench.records.metrics import OUTPUT_RATE, OUTPUT_TOKENS, Column, Quantity, columns
 from enginebench.records.rules import MARGIN, SIGNIFICANCE
 from enginebench.records.view import Estimate
 
@@ -85,16 +85,30 @@ def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacit
 
 
 def ranking(
-    engines: Sequence[EngineRuns], stage: str | None, capacities: Mapping[str, Capacity]
+    engines: Sequence[EngineRuns], stage: str | None, capacities: Mapping[str, Capacity], speed: Column = OUTPUT_RATE
 ) -> tuple[EngineRuns, ...]:
-    """Put the best first, by measured capacity, then by output tokens/s at the common stage."""
+    """Put the best first, by measured capacity, then by `speed` at the common stage."""
 
     def key(engine: EngineRuns) -> tuple[float, float]:
         capacity = capacities.get(engine.label)
-        rates = [] if stage is None else [view.value(THROUGHPUT) for view in engine.at(stage)]
-        return (0.0 if capacity is None else capacity.load or 0.0), geometric_mean(rates)
+        estimates = [] if stage is None else [view.estimate(speed.name, speed.statistic) for view in engine.at(stage)]
+        mean = geometric_mean([estimate.value for estimate in estimates])
+        return (0.0 if capacity is None else capacity.load or 0.0), (mean and 1 / mean) if shorter(speed) else mean
 
     return tuple(sorted(engines, key=key, reverse=True))
+
+
+def speed_of(engines: Sequence[EngineRuns], since_due: bool = False) -> Column:
+    """Return what engines are ranked by: output tokens/s, or TTFT p50 if no answer has a second token."""
+    lengths = [view.value(OUTPUT_TOKENS) for engine in engines for view in engine.stages]
+    if any(length is None or length > 1 for length in lengths):
+        return OUTPUT_RATE
+    return next(column for column in columns("compared", since_due) if column.statistic == "p50")
+
+
+def shorter(speed: Column) -> bool:
+    """Return whether less is better."""
+    return speed.better == "lower"
 
 
 def baseline_of(engines: Sequence[EngineRuns], asked: str | None = None) -> str | None:

@@ -14,6 +14,7 @@ from enginebench.analysis.answer import (
     CapacityAnswer,
     Contender,
     GateAnswer,
+    Lead,
     NoAnswer,
     RefereeAnswer,
     Replicas,
@@ -38,7 +39,7 @@ from enginebench.records.formatting import (
     in_words,
     significant,
 )
-from enginebench.records.metrics import TTFT_PARTS, Quantity
+from enginebench.records.metrics import OUTPUT_RATE, TTFT_PARTS, Quantity
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
@@ -155,10 +156,12 @@ def _best(answer: BestAnswer) -> str:
         sure = "" if all(capacity is not None and capacity.met_confirmed for capacity in capacities) else UNSURE
         place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
         slo = ""
-    tokens = [_tokens(contender.tokens) for contender in (best, following)]
+    if answer.speed != OUTPUT_RATE:
+        return f"{place} {_latencies(answer, *names)}{slo}."
+    tokens = [_tokens(contender.speed) for contender in (best, following)]
     if answer.significant is False:
         return f"{place} {names[0]} and {names[1]} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."
-    if best.tokens.value is None:
+    if best.speed.value is None:
         return f"{place} no output tokens were measured for {names[0]}{slo}."
     ratio = answer.ratio.value
     if ratio is None or math.isinf(ratio):
@@ -167,6 +170,18 @@ def _best(answer: BestAnswer) -> str:
         f"{place} {names[0]} serves {tokens[0]}, {_ratio(answer.ratio)} as many as {names[1]}, the next best"
         f"{_runs(answer)}{slo}."
     )
+
+
+def _latencies(answer: BestAnswer, best: str, following: str) -> str:
+    """Compare engines by a latency: `TTFT p50 of a is 833 ms, 1.4× [1.1, 1.7] as fast as b, the next best`."""
+    values = [contender.speed.value for contender in (answer.best, answer.next)]
+    ours, theirs = ("unknown" if value is None else format_seconds(value) for value in values)
+    if answer.significant is False:
+        return f"{answer.speed.title} of {best} and {following} is {ours} and {theirs}: no significant difference"
+    text = f"{answer.speed.title} of {best} is {ours}"
+    if answer.ratio.value is None or math.isinf(answer.ratio.value):
+        return f"{text}, of {following}, the next best, {theirs}"
+    return f"{text}, {_ratio(answer.ratio)} as fast as {following}, the next best{_runs(answer)}"
 
 
 def _by_capacity(answer: BestAnswer) -> str:
@@ -181,8 +196,11 @@ def _by_capacity(answer: BestAnswer) -> str:
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
         return f"{text}."
     if answer.significant is False:
-        return f"{text}; at {clean(answer.stage)} their tokens/s have no significant difference."
-    return f"{text}; at {clean(answer.stage)} {names[0]} serves {_ratio(answer.ratio)} as many tokens/s{_runs(answer)}."
+        measure = "tokens/s have" if answer.speed == OUTPUT_RATE else f"{answer.speed.title} has"
+        return f"{text}; at {clean(answer.stage)} their {measure} no significant difference."
+    lead = _ratio(answer.ratio)
+    lead = f"serves {lead} as many tokens/s" if answer.speed == OUTPUT_RATE else f"is {lead} as fast"
+    return f"{text}; at {clean(answer.stage)} {names[0]} {lead}{_runs(answer)}."
 
 
 def _highest(capacity: Capacity | None) -> str:
@@ -347,16 +365,24 @@ def _gate(answer: GateAnswer) -> str:
 
 
 def _bench(answer: BenchAnswer) -> str:
-    best, measure = clean(answer.best), clean(answer.measure)
-    value = "an unknown number of" if answer.value.value is None else significant(answer.value.value)
-    text = f"{best} reaches {value} {answer.unit} ({measure})"
-    if answer.next is None or answer.ratio is None or answer.ratio.value is None:
+    """Name the fastest to decode, and the fastest to read a prompt."""
+    decode, prefill = answer.decode, answer.prefill
+    text = f"{clean(decode.best)} decodes {_lead(decode)}"
+    if prefill is None:
         return f"{text}."
-    following = clean(answer.next)
-    if answer.significant is False:
-        return f"{text}; {following}, the next best, has no significant difference."
-    untested = "" if answer.significant else " (not tested)"
-    return f"{text}, {_ratio(answer.ratio)} {following}, the next best{untested}."
+    other = "" if prefill.best == decode.best else f"; {clean(prefill.best)}"
+    return f"{text}{other or ' and'} reads prompts of {answer.prompt} tokens at {_lead(prefill)}."
+
+
+def _lead(lead: Lead) -> str:
+    """Write `21.1 tokens/s (1.9× [1.5, 2.4] transformers)`."""
+    tokens = _tokens(lead.speed)
+    if lead.next is None or lead.ratio.value is None:
+        return tokens
+    following = clean(lead.next)
+    if lead.significant is False:
+        return f"{tokens} (not significantly faster than {following})"
+    return f"{tokens} ({_ratio(lead.ratio)} {following}{'' if lead.significant else ', not tested'})"
 
 
 def _start(answer: StartAnswer) -> str:

@@ -17,6 +17,7 @@ from enginebench.analysis.answer import (
     CapacityAnswer,
     Contender,
     GateAnswer,
+    Lead,
     NoAnswer,
     RefereeAnswer,
     Replicas,
@@ -115,6 +116,8 @@ BY_CAPACITY = BestAnswer(
     True,
     3,
 )
+TTFT_P50 = Column(BY_NAME[TTFT], "p50")
+FIRST_TOKEN = replace(best(met, met, Estimate(1.38, 1.1, 1.7, 3), (0.833, 1.15)), speed=TTFT_P50)
 BESTS: list[tuple[Answer, str]] = [
     (
         best(met, met),
@@ -152,6 +155,28 @@ BESTS: list[tuple[Answer, str]] = [
     (
         best(ratio=Estimate(None), tokens=(None, None), significant=None, repeats=1),
         "At 8 users no output tokens were measured for vLLM.",
+    ),
+    (
+        replace(FIRST_TOKEN, best=replace(FIRST_TOKEN.best, slo=None)),
+        "At 8 users TTFT p50 of vLLM is 833 ms, 1.4× [1.1, 1.7] as fast as llama.cpp, the next best.",
+    ),
+    (
+        replace(FIRST_TOKEN, significant=False),
+        "At 8 users TTFT p50 of vLLM and llama.cpp is 833 ms and 1.15 s: no significant difference; both meet the SLO.",
+    ),
+    (
+        replace(FIRST_TOKEN, ratio=Estimate(None), significant=None, repeats=1),
+        "At 8 users TTFT p50 of vLLM is 833 ms, of llama.cpp, the next best, 1.15 s; both meet the SLO.",
+    ),
+    (
+        replace(BY_CAPACITY, speed=TTFT_P50),
+        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
+        "at 24 users b is 1.46× [1.45, 1.47] as fast.",
+    ),
+    (
+        replace(BY_CAPACITY, speed=TTFT_P50, significant=False),
+        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
+        "at 24 users their TTFT p50 has no significant difference.",
     ),
     (
         BY_CAPACITY,
@@ -303,23 +328,27 @@ GATES: list[tuple[Answer, str]] = [
     ),
 ]
 
-bench = BenchAnswer("b", "a", "decoding at batch 8", "tokens/s", Estimate(1234.0), Estimate(1.31, 1.2, 1.4), True)
+decode = Lead("b", Estimate(21.1), "a", Estimate(1.92, 1.5, 2.4), True)
+prefill = Lead("a", Estimate(283.0), "b", Estimate(4.47, 3.9, 5.1), True)
+bench = BenchAnswer(decode, prefill, 128)
 referee = RefereeAnswer("tool", 0, "TTFT p99", 0.2, 0.2123, 788, 789)
 OTHERS: list[tuple[Answer, str]] = [
-    (bench, "b reaches 1,234 tokens/s (decoding at batch 8), 1.3× [1.2, 1.4] a, the next best."),
     (
-        replace(bench, significant=False),
-        "b reaches 1,234 tokens/s (decoding at batch 8); a, the next best, has no significant difference.",
+        bench,
+        "b decodes 21.1 tokens/s (1.9× [1.5, 2.4] a); a reads prompts of 128 tokens at 283 tokens/s "
+        "(4.5× [3.9, 5.1] b).",
     ),
     (
-        replace(bench, ratio=Estimate(1.31), significant=None),
-        "b reaches 1,234 tokens/s (decoding at batch 8), 1.3× a, the next best (not tested).",
+        replace(bench, decode=replace(decode, significant=False), prefill=replace(prefill, best="b", next="a")),
+        "b decodes 21.1 tokens/s (not significantly faster than a) and reads prompts of 128 tokens at 283 tokens/s "
+        "(4.5× [3.9, 5.1] a).",
     ),
-    (replace(bench, next=None, ratio=None), "b reaches 1,234 tokens/s (decoding at batch 8)."),
     (
-        replace(bench, next=None, value=Estimate(None)),
-        "b reaches an unknown number of tokens/s (decoding at batch 8).",
+        BenchAnswer(replace(decode, ratio=Estimate(1.9), significant=None), None, 0),
+        "b decodes 21.1 tokens/s (1.9× a, not tested).",
     ),
+    (BenchAnswer(Lead("b", Estimate(21.1)), None, 0), "b decodes 21.1 tokens/s."),
+    (BenchAnswer(Lead("b", Estimate(None)), None, 0), "b decodes an unknown number of tokens/s."),
     (
         CalibrationAnswer(0.00038, 1200.0),
         "Up to 1,200 chunks/s the load generator's own error is at most 0.38 ms at p99.",

@@ -118,7 +118,7 @@ def test_engines_take_turns_and_an_engine_that_cannot_run_is_named(tmp_path: Pat
 def test_json_has_the_rows_of_the_frame() -> None:
     done = bench("fake", "-o", "tpot=0.002", *QUICK, *ONLY_DECODE, "--json")
     document = json.loads(done.stdout)
-    assert document["answer"]["best"] == "fake"
+    assert document["answer"]["decode"]["best"] == "fake"
     over = {(row["metric"], row["load"]): row for row in document["rows"] if row["engine"] and row["repeat"] is None}
     assert {("load", None), ("decode", None), ("generate", 8), ("batch", 1), ("memory peak", None)} <= over.keys()
     assert (over["generate", 8]["stage"], over["generate", 8]["unit"]) == ("8 tokens", "s")

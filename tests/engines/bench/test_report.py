@@ -90,17 +90,43 @@ FAST, SLOW = decoding("burn", 0.01), decoding("candle", 0.02, (1.0, 1.02, 0.98, 
 def test_who_decodes_fastest_needs_rounds(rows: tuple[Row, ...], ratio: float, significant: bool | None) -> None:
     best = answer(series_of(rows))
     assert isinstance(best, BenchAnswer)
-    assert (best.best, best.next, best.significant) == ("burn", "candle", significant)
-    assert best.ratio is not None
-    assert best.ratio.value == pytest.approx(ratio, rel=0.02)
+    assert (best.decode.best, best.decode.next, best.decode.significant) == ("burn", "candle", significant)
+    assert best.decode.ratio.value == pytest.approx(ratio, rel=0.02)
+    assert best.prefill is None
 
 
 def test_without_a_second_engine_there_is_no_ratio() -> None:
     alone = answer(series_of(FAST))
     assert isinstance(alone, BenchAnswer)
-    assert (alone.best, alone.next, alone.ratio) == ("burn", None, None)
-    assert alone.value.value == pytest.approx(100.0, rel=0.01)
+    assert (alone.decode.best, alone.decode.next, alone.decode.ratio.value) == ("burn", None, None)
+    assert alone.decode.speed.value == pytest.approx(100.0, rel=0.01)
     assert answer([]) is NoAnswer.NOTHING_MEASURED
+
+
+def test_prompts_are_compared_at_the_longest_that_all_engines_read_in_every_round() -> None:
+    lengths = {"burn": {32: 0.5, 128: 2.0, 512: 9.0}, "candle": {32: 0.1, 128: 0.25, 1024: 2.0}}
+    prefills = [
+        row(repeat, seconds * factor, engine=engine, metric="prefill", load=length)
+        for engine, times in lengths.items()
+        for length, seconds in times.items()
+        for repeat, factor in enumerate(STEADY)
+    ]
+    some = [row(0, 4.0, engine="candle", metric="prefill", load=512)]
+    result = bench(*FAST, *SLOW, *prefills, *some)
+    best = answer(series_of(result.rows))
+    assert isinstance(best, BenchAnswer)
+    assert best.prefill is not None
+    assert (best.decode.best, best.prefill.best, best.prompt) == ("burn", "candle", 128)
+    assert best.prefill.speed.value == pytest.approx(128 / 0.25, rel=0.01)
+    assert best.prefill.ratio.value == pytest.approx(8.0, rel=0.01)
+    document = bench_document(result)
+    assert document.candidates is not None
+    assert document.candidates.columns[3].heading == "prefill tokens/s, 128 tokens"
+    assert document.figure is not None
+    assert {line.name: [point.x for point in line.points] for line in document.figure.series} == {
+        "burn": [32.0, 128.0, 512.0],
+        "candle": [32.0, 128.0, 512.0, 1024.0],
+    }
 
 
 def test_the_document_has_what_was_measured_and_what_was_not() -> None:
