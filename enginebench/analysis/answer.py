@@ -38,8 +38,8 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class BestAnswer:
-    """The best of several engines against the next best one. `ratio` says how many times as fast it is at `stage`, by
-    `speed`; `significant` is `None` without a test, because repeats are missing."""
+    """The best of several engines against the next best one. `ratio` is of `speed` at `stage`;
+    `significant` is `None` without a test, because repeats are missing."""
 
     best: Contender
     next: Contender

@@ -144,13 +144,6 @@ class Frame:
         pair = (name, over, self.speed)
         return next((c for c in self.comparisons if (c.engine, c.over, c.column) == pair), None)
 
-    def times_as_fast(self, name: str, over: str | None) -> Estimate:
-        """Return how many times as fast as the other an engine is, above 1 if it is faster."""
-        compared = self.compared(name, over)
-        if compared is None:
-            return Estimate(None)
-        return compared.ratio.inverse if comparison.shorter(self.speed) else compared.ratio
-
     @cached_property
     def table(self) -> pl.DataFrame:
         return pl.DataFrame(list(self._rows()), schema=SCHEMA)

@@ -38,6 +38,7 @@ from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.load import Load
 from enginebench.records.metrics import THROUGHPUT, TTFT, USER_THROUGHPUT
+from enginebench.records.view import Estimate
 
 GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
@@ -134,7 +135,7 @@ def _best(frame: Frame) -> Answer:
         stage=frame.stage,
         load=view.load,
         unit=view.load_unit,
-        ratio=frame.times_as_fast(best.name, following.name),
+        ratio=Estimate(None) if compared is None else compared.ratio,
         significant=None if compared is None else compared.significant,
         repeats=min(len(frame.engine(name).runs) for name in frame.names[:2]),
         speed=frame.speed,

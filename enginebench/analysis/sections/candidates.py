@@ -14,6 +14,7 @@ from enginebench.analysis.document import (
     Cell,
     Column,
     Number,
+    Style,
     Table,
     Tone,
     Word,
@@ -97,7 +98,9 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     formats = frame.tested.formats if len(set(frame.tested.formats.values())) > 1 else {}
     rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
     unit = frame.stages[0].load_unit if frame.stages else ""
-    speed, ratio = (frame.speed.title, "times as fast") if frame.one_token else (OUTPUT_RATE.unit, "tokens/s ratio")
+    speed, ratio = (
+        (frame.speed.title, "against the next best") if frame.one_token else (OUTPUT_RATE.unit, "tokens/s ratio")
+    )
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (ENGINE, lambda row: Word(row.engine)),
         (Column("format", text=True, rank=3), lambda row: word(formats.get(row.engine))),
@@ -236,7 +239,8 @@ def _ratio(frame: Frame, name: str, over: str | None) -> Cell:
     compared = frame.compared(name, over)
     if compared is None:
         return None
-    return Number(frame.times_as_fast(name, over), "×", "ratio", significant=compared.significant, over=over or "")
+    style: Style = "change" if frame.one_token else "ratio"
+    return Number(compared.ratio, "×", style, significant=compared.significant, over=over or "")
 
 
 def _replicas(replicas: Replicas | None) -> Cell:

@@ -169,7 +169,7 @@ def _number(number: Number) -> Shown:
             note = f"{ANSWERED} {format_value(number.answered, number.unit)}"
             signs.append(ANSWERED)
     if number.over:
-        text += f" {clean(number.over)}"
+        text += f"{' than' if number.style == 'change' else ''} {clean(number.over)}"
     if number.simulated is not None:
         note = f"({SIMULATED}: {number.simulated:,})"
         signs.append(SIMULATED)

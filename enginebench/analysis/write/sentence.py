@@ -30,7 +30,6 @@ from enginebench.analysis.verdict.gate import MIN_RUNS
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import change_text, clean, load_number
 from enginebench.records.formatting import (
-    INFINITE,
     counted,
     format_error,
     format_ratio,
@@ -173,7 +172,7 @@ def _best(answer: BestAnswer) -> str:
 
 
 def _latencies(answer: BestAnswer, best: str, following: str) -> str:
-    """Compare engines by a latency: `TTFT p50 of a is 833 ms, 1.4× [1.1, 1.7] as fast as b, the next best`."""
+    """Compare engines by a latency: `TTFT p50 of a is 833 ms, 27 % [11, 43] lower than of b, the next best`."""
     values = [contender.speed.value for contender in (answer.best, answer.next)]
     ours, theirs = ("unknown" if value is None else format_seconds(value) for value in values)
     if answer.significant is False:
@@ -181,7 +180,14 @@ def _latencies(answer: BestAnswer, best: str, following: str) -> str:
     text = f"{answer.speed.title} of {best} is {ours}"
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
         return f"{text}, of {following}, the next best, {theirs}"
-    return f"{text}, {_ratio(answer.ratio)} as fast as {following}, the next best{_runs(answer)}"
+    return f"{text}, {_lower(answer.ratio)} than of {following}, the next best{_runs(answer)}"
+
+
+def _lower(change_by: Estimate, share: bool = False) -> str:
+    """`27 % [11, 43] lower`"""
+    change, interval = change_text(change_by, share)
+    size, _, direction = change.rpartition(" ")
+    return " ".join(filter(None, (size, interval, direction)))
 
 
 def _by_capacity(answer: BestAnswer) -> str:
@@ -198,9 +204,9 @@ def _by_capacity(answer: BestAnswer) -> str:
     if answer.significant is False:
         measure = "tokens/s have" if answer.speed == OUTPUT_RATE else f"{answer.speed.title} has"
         return f"{text}; at {clean(answer.stage)} their {measure} no significant difference."
-    lead = _ratio(answer.ratio)
-    lead = f"serves {lead} as many tokens/s" if answer.speed == OUTPUT_RATE else f"is {lead} as fast"
-    return f"{text}; at {clean(answer.stage)} {names[0]} {lead}{_runs(answer)}."
+    if answer.speed != OUTPUT_RATE:
+        return f"{text}; at {clean(answer.stage)} {answer.speed.title} of {names[0]} is {_lower(answer.ratio)}{_runs(answer)}."
+    return f"{text}; at {clean(answer.stage)} {names[0]} serves {_ratio(answer.ratio)} as many tokens/s{_runs(answer)}."
 
 
 def _highest(capacity: Capacity | None) -> str:
@@ -353,12 +359,10 @@ def _gate(answer: GateAnswer) -> str:
     title = worst.column.full_title if isinstance(worst.column.measure, Quantity) else worst.column.title
     title += "" if worst.column.relative else " share"
     name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
-    change, interval = change_text(worst.change, not worst.column.relative)
-    if change == INFINITE:
+    if math.isinf(worst.change.value or 0.0):
         text = f"FAILED: {name} falls among failed requests"
     else:
-        size, _, direction = change.rpartition(" ")
-        text = f"FAILED: {name} is {' '.join(filter(None, (size, interval, direction)))} than the baseline"
+        text = f"FAILED: {name} is {_lower(worst.change, not worst.column.relative)} than the baseline"
     failed, passed = len(answer.regressions), made - len(answer.regressions)
     more = f"; {failed - 1} more comparison{'s' if failed > 2 else ''} failed" if failed > 1 else ""
     return f"{text} (limit {limit}){more}. {counted(passed, 'other comparison')} passed."
