@@ -201,12 +201,13 @@ def _by_capacity(answer: BestAnswer) -> str:
         text += f"; {names[1]}, the next best, misses it at {load_text(capacity.beyond, capacity.unit)}"
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
         return f"{text}."
+    text += f"; at {clean(answer.stage)}"
     if answer.significant is False:
         measure = "tokens/s have" if answer.speed == OUTPUT_RATE else f"{answer.speed.title} has"
-        return f"{text}; at {clean(answer.stage)} their {measure} no significant difference."
+        return f"{text} their {measure} no significant difference."
     if answer.speed != OUTPUT_RATE:
-        return f"{text}; at {clean(answer.stage)} {answer.speed.title} of {names[0]} is {_lower(answer.ratio)}{_runs(answer)}."
-    return f"{text}; at {clean(answer.stage)} {names[0]} serves {_ratio(answer.ratio)} as many tokens/s{_runs(answer)}."
+        return f"{text} {answer.speed.title} of {names[0]} is {_lower(answer.ratio)}{_runs(answer)}."
+    return f"{text} {names[0]} serves {_ratio(answer.ratio)} as many tokens/s{_runs(answer)}."
 
 
 def _highest(capacity: Capacity | None) -> str:
