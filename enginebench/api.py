@@ -20,6 +20,8 @@ from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.write.html import page
 from enginebench.analysis.write.markdown import markdown
+from enginebench.analysis.write.sentence import sentence
+from enginebench.records.formatting import counted
 from enginebench.records.slo import parse_objectives
 
 
@@ -28,6 +30,10 @@ class Runs:
     """Runs that were loaded together. Durations are in seconds, time stamps in nanoseconds since the run's start."""
 
     summaries: tuple[RunSummary, ...]
+
+    def __repr__(self) -> str:
+        labels = ", ".join(dict.fromkeys(summary.label for summary in self.summaries))
+        return f"<Runs: {counted(len(self.summaries), 'run')} of {labels}>"
 
     @cached_property
     def frame(self) -> Frame:
@@ -64,6 +70,9 @@ def replicas(runs: Runs, peak: str, price: float | None) -> tuple[Replicas, ...]
 
 class Report(Document):
     """A document that writes itself."""
+
+    def __repr__(self) -> str:
+        return f"<Report: {sentence(self.answer)}>"
 
     def html(self) -> str:
         """Return one self-contained page."""

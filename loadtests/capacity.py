@@ -7,7 +7,7 @@
 Short probes locate the capacity; longer ones below and above it then certify a bracket around it, all of them together.
 Each probe is a stage of the report. A search ends when the bracket is within 20 % of its middle, or when
 --search-seconds are up: it then says what it has certified, and what more time would give. Exit code: 0 if the
-precision was certified, 1 if not, 2 a usage error.
+precision was certified, 2 a usage error, 3 if it was not.
 """
 
 from loadtests.harness.scenario import Scenario, slo

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enginebench.records.exit_codes import GOOD, NOT_ENOUGH
 from enginebench.settings.flags import AsJson, EngineSettings, Profile, typed_texts, with_flags
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.run_help import RunCommand, show_all
@@ -89,8 +90,8 @@ def run(
     to Locust. --users, -u and --concurrency are other names of --stages. The defaults shown are those of `concurrent`;
     other scenarios have their own.
 
-    Exit code: 0 good, 1 an objective was missed or is not confirmed, 2 a usage error, a run that failed or is invalid,
-    or an engine whose runs differ too much to be compared.
+    Exit code: 0 good, 1 an objective was missed, 2 a usage error, a run that failed or is invalid, or an engine whose
+    runs differ too much to be compared, 3 too little was measured to judge an objective.
 
     Examples:
 
@@ -189,11 +190,11 @@ def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Te
 
 def _report(folders: list[Path], allow_invalid: bool, as_json: bool, has_slo: bool) -> int:
     """Analyse the runs in a separate process, and return its exit code. Without the analysis (`make bundle`), list the
-    runs, whose objectives are not confirmed."""
+    runs, whose objectives cannot be judged."""
     if find_spec("polars") is None:
         listed = "\n".join(f"  {folder}" for folder in folders)
         print(f"The records, for `enginebench report` in a complete installation:\n{listed}")
-        return 1 if has_slo else 0
+        return NOT_ENOUGH if has_slo else GOOD
     command = [sys.executable, "-P", "-m", "enginebench", "report", *map(str, folders)]
     command += ["--allow-invalid"] * allow_invalid + ["--json"] * as_json
     # In its own session: Ctrl-C in the terminal goes to this process, which ends it.

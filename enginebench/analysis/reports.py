@@ -36,11 +36,11 @@ from enginebench.analysis.sections.start import SCENARIO, answer_of_start, start
 from enginebench.analysis.sections.warnings import doubtful, warnings
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
+from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
 from enginebench.records.load import Load
 from enginebench.records.metrics import THROUGHPUT, TTFT, USER_THROUGHPUT
 from enginebench.records.view import Estimate
 
-GOOD, MISSED, INVALID, NOT_ENOUGH = 0, 1, 2, 3  # exit codes
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     loads,
     comparison,

@@ -13,7 +13,8 @@ import polars as pl
 from enginebench.analysis.document import Block, Cell, Code, Column, Document, NextStep, Number, Section, Table, Word
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.plan.replicas import replicas_of
-from enginebench.analysis.reports import GOOD, report_document
+from enginebench.analysis.reports import report_document
+from enginebench.records.exit_codes import GOOD
 from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import first_figure

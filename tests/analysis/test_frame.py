@@ -13,14 +13,8 @@ from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, Re
 from enginebench.analysis.document import Table
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.next_step import next_step, next_step_for_peak, run_command
-from enginebench.analysis.reports import (
-    GOOD,
-    INVALID,
-    MISSED,
-    answer_of,
-    exit_code,
-    report_document,
-)
+from enginebench.analysis.reports import answer_of, exit_code, report_document
+from enginebench.records.exit_codes import GOOD, INVALID, MISSED
 from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary

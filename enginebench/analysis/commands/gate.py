@@ -43,7 +43,7 @@ def gate(
     warning, which also fails the gate with --fail-at 10. Between identical versions at most about one gate in a hundred
     fails, for any number of metrics.
 
-    Exit code: 0 passed, 1 a regression, 2 a usage error, invalid or different runs, 3 not confirmed: the runs
+    Exit code: 0 passed, 1 a regression, 2 a usage error, invalid or different runs, 3 the runs
     lack something that the baseline has, or there are too few runs to tell a change from chance.
 
     Examples:

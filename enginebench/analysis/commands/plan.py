@@ -35,7 +35,8 @@ def plan(
     Runs of several engines, or of one with several settings, are planned separately and compared. A page (-o
     plan.html) has sliders for the peak, the limits of the SLO and prices.
 
-    Exit code: 0 good, 1 no candidate meets the objectives, 2 a usage error, 3 not confirmed.
+    Exit code: 0 good, 1 no candidate meets the objectives, 2 a usage error, 3 too little was measured to
+    plan.
 
     Examples:
 

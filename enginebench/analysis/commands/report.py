@@ -51,7 +51,8 @@ def report(
 
     --slo judges every load. --peak with --slo adds the replicas that each engine needs, and --price what they cost.
 
-    Exit code: 0 good, 1 an objective was missed, 2 a usage error or an invalid run, 3 not confirmed.
+    Exit code: 0 good, 1 an objective was missed, 2 a usage error or an invalid run, 3 too little
+    was measured to judge an objective.
 
     Examples:
 

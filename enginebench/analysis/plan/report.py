@@ -32,7 +32,7 @@ from enginebench.analysis.plan.fleet import SURE, Attainment
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.replicas import Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.requests import FIGURES
-from enginebench.analysis.reports import GOOD, MISSED, NOT_ENOUGH
+from enginebench.records.exit_codes import GOOD, MISSED, NOT_ENOUGH
 from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads

@@ -87,7 +87,7 @@ def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacit
 def ranking(
     engines: Sequence[EngineRuns], stage: str | None, capacities: Mapping[str, Capacity], speed: Column = OUTPUT_RATE
 ) -> tuple[EngineRuns, ...]:
-    """Put the best first, by measured capacity, then by `speed` at the common stage."""
+    """Put the best first, by measured capacity, then by `speed` at the common stage; equal ones keep their order."""
 
     def key(engine: EngineRuns) -> tuple[float, float]:
         capacity = capacities.get(engine.label)

@@ -18,6 +18,7 @@ from enginebench.analysis.stats import samples
 from enginebench.analysis.stats.repeats import holm
 from enginebench.analysis.stats.samples import Sample
 from enginebench.analysis.verdict.comparison import sample_of
+from enginebench.records.exit_codes import GOOD, MISSED, NOT_ENOUGH
 from enginebench.records.metrics import Column
 from enginebench.records.view import Estimate, Missing
 
@@ -96,11 +97,10 @@ class Gate:
 
     @property
     def exit_code(self) -> int:
-        """0 passed, 1 a regression, 3 not confirmed."""
         if self.regressions:
-            return 1
+            return MISSED
         lacking = self.count(Result.MISSING) and not self.allow_missing
-        return 3 if lacking or min(self.runs) < MIN_RUNS else 0
+        return NOT_ENOUGH if lacking or min(self.runs) < MIN_RUNS else GOOD
 
 
 def judge(

@@ -25,7 +25,7 @@ from enginebench.analysis.document import (
 )
 from enginebench.analysis.frame import SCHEMA as FRAME
 from enginebench.analysis.frame import Frame, cells, frame_of
-from enginebench.analysis.reports import GOOD, NOT_ENOUGH
+from enginebench.records.exit_codes import GOOD, NOT_ENOUGH
 from enginebench.analysis.sections.figures import pareto
 from enginebench.analysis.sections.setup import setup
 from enginebench.analysis.sections.warnings import warnings

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Literal
 
+from enginebench.records.exit_codes import NOT_ENOUGH
 from enginebench.records.files import read_meta
 from enginebench.records.formatting import format_share
 from enginebench.records.run import RunMeta
@@ -202,7 +203,7 @@ def run_against(
     terminal.say(f"{label}: {live.total}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
-    complete = not overdue and (process.returncode == 0 or (searched and process.returncode == 1))  # 1: not found
+    complete = not overdue and (process.returncode == 0 or (searched and process.returncode == NOT_ENOUGH))
     if not complete and not overdue:
         code = process.returncode
         killed = f"Locust was killed by {signal.Signals(-code).name}" if code < 0 else None

@@ -18,6 +18,8 @@ from locust.event import EventHook
 from locust.exception import InterruptTaskSet, RescheduleTask, StopTest, StopUser
 from locust.runners import WorkerRunner
 
+from enginebench.records.exit_codes import INVALID
+
 logger = logging.getLogger(__name__)
 
 MESSAGE = "enginebench_cannot_start"  # from a worker to its master: the sentence
@@ -41,7 +43,7 @@ def forget() -> None:
 def refusal(environment: Environment, error: Exception) -> StopTest:
     """Return an exception to raise while a test starts: Locust prints the error's sentence and exits with code 2."""
     global _last
-    environment.process_exit_code, _last = 2, str(error)
+    environment.process_exit_code, _last = INVALID, str(error)
     return StopTest(str(error))
 
 
@@ -51,7 +53,7 @@ def end_run(environment: Environment, sentence: str) -> None:
     runner, options = environment.runner, environment.parsed_options
     if _last is not None or runner is None:
         return
-    environment.process_exit_code, _last = 2, sentence
+    environment.process_exit_code, _last = INVALID, sentence
     logger.error(sentence)
     if isinstance(runner, WorkerRunner):
         runner.send_message(MESSAGE, {"sentence": sentence})

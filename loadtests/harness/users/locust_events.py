@@ -24,6 +24,7 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import MasterRunner, Runner, WorkerRunner
 
+from enginebench.records.exit_codes import GOOD, INVALID, NOT_ENOUGH
 from enginebench.records.files import read_requests
 from enginebench.records.load import Rate, Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
@@ -246,7 +247,7 @@ class LocustProcess:
             if reason is not None:
                 logger.warning("All requests failed, most of them so: %s", reason)
         if run.meta.lost:
-            environment.process_exit_code = 2
+            environment.process_exit_code = INVALID
             logger.error("%s.", sentence(run.meta.lost))
         if self._exporter is not None:  # while Locust's page stays open, the next load test needs the port
             gevent.spawn_later(LAST_SCRAPE, self._exporter.close)
@@ -256,7 +257,7 @@ class LocustProcess:
         if search is not None:
             print(search.sentence)
             if environment.process_exit_code is None:
-                environment.process_exit_code = 0 if search.state == "found" else 1
+                environment.process_exit_code = GOOD if search.state == "found" else NOT_ENOUGH
 
 
 process = LocustProcess()
