@@ -182,7 +182,7 @@ def _check(name: str, options: list[str], model: str | None) -> None:
 
 def _environment(name: str) -> Any:
     from engines.contract.registry import engine_class, names
-    from engines.process.installed import InstalledEngine
+    from engines.process.environments import InstalledEngine
 
     kind = engine_class(name)
     if not issubclass(kind, InstalledEngine):

@@ -24,7 +24,7 @@ from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.models.stored import end_ids
 from engines.models.to_gguf import file_for, format_of
-from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.process.environments import Environment, InstalledEngine, Packages
 from engines.text.answer_text import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
 

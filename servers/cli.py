@@ -62,7 +62,7 @@ def _serve_its_own(
     """Replace this process by the engine's own server."""
     from engines.models.fetch import fetch_and_show
     from engines.process.engine_loading import check_before_download, own_server, refuse_missing
-    from engines.process.environments import environment_of
+    from engines.process.launching import environment_of
     from servers.http.address import listen
 
     check_before_download(engine, options, model)

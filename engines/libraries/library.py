@@ -18,7 +18,7 @@ from engines.machine.devices import automatic_dtype
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize, quantised_before, quantised_format
 from engines.models.stored import config_of
-from engines.process.installed import InstalledEngine
+from engines.process.environments import InstalledEngine
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, U
 from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import ContextParallelOptions, Library, given, several
 from engines.models.size import MemoryNeed, ModelSize
-from engines.process.installed import Environment, Packages
+from engines.process.environments import Environment, Packages
 from engines.text.answer_text import StopStrings
 
 

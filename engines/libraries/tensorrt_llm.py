@@ -22,7 +22,7 @@ from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateReque
 from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
-from engines.process.installed import Environment, Packages
+from engines.process.environments import Environment, Packages
 from engines.text.answer_text import StopStrings
 
 NGRAM = 4  # longest run of tokens that is looked up to guess the next ones

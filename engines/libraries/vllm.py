@@ -34,7 +34,7 @@ from engines.contract.errors import BadRequest, EngineError, FatalError, first_l
 from engines.libraries.library import ContextParallelOptions, Library, given, several
 from engines.machine.devices import usable_cores
 from engines.models.size import MemoryNeed, ModelSize, quantised_format
-from engines.process.installed import Environment, Packages
+from engines.process.environments import Environment, Packages
 
 GIB = 1024**3
 CPU_KV_GIB = 2.0

@@ -30,7 +30,7 @@ from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
-from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.process.environments import Environment, InstalledEngine, Packages
 from engines.remote import posted
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"

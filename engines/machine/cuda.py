@@ -19,7 +19,7 @@ from enginebench.settings.system import last_line
 from engines.contract.base import Engine, Launch
 from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import ask_driver, cuda_program, visible_gpus
-from engines.process.environments import QUESTION_TIMEOUT, environment_of
+from engines.process.launching import QUESTION_TIMEOUT, environment_of
 
 OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
 GPU_CODE = "GPU code of "  # what the checks of engines with code for GPUs are called, before the engine

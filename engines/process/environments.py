@@ -1,7 +1,12 @@
-"""The environment of an engine's process, which may run on another interpreter than the server.
+"""Environments of their own for engines whose packages conflict with ours, made by uv in the user's cache.
 
-Another interpreter must import its own packages. So its path gets one folder, in the user's cache, with links only to
-`engines`, `enginebench` and the module of the engine; our PYTHONPATH and VIRTUAL_ENV are removed.
+    enginebench engines install vllm
+    enginebench engines uninstall vllm
+
+An environment counts as installed once its record is written, which is the last step. An interrupted installation is
+continued: what uv has downloaded and installed stays.
+
+They are not uv's tools: `uv tool install` refuses packages without a program, and most of these are libraries.
 """
 
 from __future__ import annotations
@@ -9,89 +14,223 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
-from dataclasses import replace
+import tempfile
+from ctypes.util import find_library
+from dataclasses import astuple, dataclass
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
 
-from enginebench.settings.system import last_line
-from engines.contract.base import Launch
+from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
-from engines.machine.devices import BY_BUS
-from engines.models.cache import built_once, cache_folder
+from engines.machine.devices import cuda_program, visible_gpus
+from engines.models.cache import cache_folder, locked
+from engines.models.progress import Progress
 
-OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")
-# Binds itself to cores, then becomes the engine: the engine counts its cores when it starts.
-BIND = "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); os.execvp(sys.argv[2], sys.argv[2:])"
-QUESTION_TIMEOUT = 120.0  # seconds; a first import of a large library is slow
-NO_ANSWER = "it gave no answer"
-
-
-def command_of(launch: Launch, target: str) -> tuple[str, ...]:
-    """Return the command line for an engine with the class `target` ("module:Class")."""
-    command = launch.command or (launch.python or sys.executable, "-m", "engines.process.worker", target)
-    command = (*launch.prefix, *command)
-    if not launch.cores or not hasattr(os, "sched_setaffinity"):
-        return command
-    return (sys.executable, "-I", "-S", "-c", BIND, ",".join(map(str, launch.cores)), *command)
+Device = Literal["cpu", "cuda"]
+RECORD = "enginebench.json"
+NAME = re.compile(r"[\w.-]+")
+# What our own modules import there: the cache's lock, random weights.
+OURS = ("filelock", "numpy", "tokenizers")
+# Parts that pip cannot install, and where to get them.
+SYSTEM = {
+    "nvcc": "nvcc to compile kernels at their first use: install NVIDIA's CUDA toolkit 13, or set CUDA_HOME to it",
+    "libmpi": "Open MPI: on Debian, apt-get install libopenmpi-dev",
+}
 
 
-def environment_of(launch: Launch, target: str) -> dict[str, str]:
-    """Return all variables of the process."""
-    environment = {**BY_BUS, **os.environ}
-    if launch.command is None:
-        path = [str(modules_folder(target))]
-        if is_foreign(launch):
-            environment = {name: value for name, value in environment.items() if name not in OURS}
-            environment["ENGINEBENCH_CACHE"] = str(cache_folder())  # our way to find it needs a package of ours
-        else:
-            path += filter(None, [os.environ.get("PYTHONPATH")])
-        environment["PYTHONPATH"] = os.pathsep.join(path)
-    for name, value in launch.environment.items():
-        if value is None:
-            environment.pop(name, None)
-        else:
-            environment[name] = value
-    return environment
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """The packages to install, as uv names them. `overrides` replace what packages require.
+
+    `pythons` are the versions with wheels (none: this one), the preferred one first. `arguments` are further ones of
+    `uv pip install`. `system` is what the packages need and do not include: `nvcc`, a program, or `libmpi`, a library.
+    """
+
+    packages: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
+
+    @property
+    def library(self) -> str:
+        """Return the first package, without its version."""
+        return NAME.match(self.packages[0])[0]  # type: ignore[index]
+
+    @property
+    def python(self) -> str:
+        """Return the interpreter, as uv finds or downloads it."""
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return sys.executable if not self.pythons or here in self.pythons else self.pythons[0]
+
+    def missing(self) -> str | None:
+        """Return one sentence if a part of the system is missing."""
+        lacking = [SYSTEM[name] for name in self.system if not _is_there(name)]
+        return f"it needs {' and '.join(lacking)}." if lacking else None
 
 
-def is_foreign(launch: Launch) -> bool:
-    return launch.command is None and launch.python is not None and launch.python != sys.executable
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The environment of one engine. `module` is what the engine imports; a device without packages is not served."""
 
+    engine: str
+    module: str
+    cpu: Packages | None = None
+    cuda: Packages | None = None
 
-def modules_folder(target: str) -> Path:
-    """Return a folder with the modules that the worker needs, and no others."""
-    sources = [_source("engines"), _source("enginebench"), _source(target.partition(":")[0].partition(".")[0])]
-    sources = list(dict.fromkeys(sources))
-    identity = hashlib.sha256("\0".join(map(str, sources)).encode()).hexdigest()[:12]
+    @property
+    def package(self) -> str:
+        """Return the name of the library's package."""
+        packages = self.cpu or self.cuda
+        assert packages is not None
+        return packages.library
 
-    def link(folder: Path) -> None:
-        for source in sources:
-            (folder / source.name).symlink_to(source, target_is_directory=source.is_dir())
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / "environments" / self.engine
 
-    return built_once(cache_folder() / "modules" / identity, link)
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
 
+    @property
+    def device(self) -> Device:
+        """Return what was installed, or would be."""
+        return self.installed() or self._best
 
-def _source(module: str) -> Path:
-    spec = find_spec(module)
-    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
-        raise EngineUnavailable(f"the module {module} cannot be found.")
-    if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations))).resolve()
-    return Path(str(spec.origin)).resolve()
+    @property
+    def _best(self) -> Device:
+        """Return the device that suits this machine."""
+        return "cuda" if self.cuda is not None and visible_gpus() else "cpu"
 
+    def installed(self) -> Device | None:
+        """Return the installed device; `None` if there is none, or if it belongs to another version of this tool."""
+        try:
+            device, identity = json.loads((self.folder / RECORD).read_text())
+            return cast(Device, device) if identity == _identity(self._packages(device)) else None
+        except (OSError, ValueError, EngineUnavailable):
+            return None
 
-def why_not_there(launch: Launch, target: str) -> str | None:
-    """Return what `why_not_here` of the engine answers on its own interpreter."""
-    command = [*command_of(replace(launch, cores=(), prefix=()), target), "--why-not-here"]
-    try:
-        done = subprocess.run(
-            command, env=environment_of(launch, target), capture_output=True, text=True, timeout=QUESTION_TIMEOUT
+    def version(self) -> str | None:
+        """Return the version of the installed library."""
+        if (device := self.installed()) is None:
+            return None
+        folders = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
+        return next(
+            (distribution.version for distribution in distributions(name=self._packages(device).library, path=folders)),
+            None,
         )
-        reason: str | None = json.loads(done.stdout)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{command[0]} cannot run it: {error if isinstance(error, OSError) else NO_ANSWER}"
-    except ValueError:
-        return f"{command[0]} cannot run it: {last_line(done.stderr).rstrip('.') or NO_ANSWER}"
-    return reason
+
+    def why_not_here(self) -> str | None:
+        try:
+            if (device := self.installed()) is not None:
+                return self._packages(device).missing()
+            self._packages(self._best)
+        except EngineUnavailable as error:
+            return str(error)
+        return f"it is not installed; install it with: enginebench engines install {self.engine}"
+
+    def install(self, device: Device | None, progress: Progress) -> Path:
+        """Return the environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
+        device = device or self._best
+        needed = self._packages(device)
+        if (missing := needed.missing()) is not None:
+            raise EngineUnavailable(missing)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder, progress):
+            if self.installed() == device:
+                return self.folder
+            (self.folder / RECORD).unlink(missing_ok=True)
+            progress(f"installing {' '.join(needed.packages)} to {self.folder}")
+            if not self.python.exists():
+                _uv("venv", "--quiet", "--clear", "--python", needed.python, str(self.folder))
+            with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
+                print(*needed.overrides, sep="\n", file=overrides, flush=True)
+                command = ("pip", "install", "--python", str(self.python), "--overrides", overrides.name)
+                _uv(*command, *needed.arguments, *needed.packages, *OURS)
+            unfinished = self.folder / f"{RECORD}.unfinished"
+            unfinished.write_text(json.dumps([device, _identity(needed)]))
+            unfinished.rename(self.folder / RECORD)
+        return self.folder
+
+    def uninstall(self, progress: Progress) -> bool:
+        """Return whether there was anything to remove."""
+        if not self.folder.exists():
+            return False
+        with locked(self.folder, progress):
+            (self.folder / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(self.folder)
+        return True
+
+    def _packages(self, device: Device) -> Packages:
+        """Raise `EngineUnavailable`."""
+        if (packages := self.cuda if device == "cuda" else self.cpu) is not None:
+            return packages
+        if device == "cpu":
+            raise EngineUnavailable("it needs an NVIDIA GPU, and there is none here.")
+        raise EngineUnavailable(f"{self.engine} has no packages for CUDA; install it with: --device cpu")
+
+
+class InstalledEngine(Engine):
+    """An engine that runs in its own environment, in ours where its library is there, or where `options.python` is."""
+
+    environment: ClassVar[Environment]
+    cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = "torch"
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return None if _importable(cls.environment.module) else cls.environment.why_not_here()
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        return cls.environment.version()
+
+    @classmethod
+    def launch(cls, options: Any, model: Model | None) -> Launch:
+        """Raise `EngineUnavailable`."""
+        if options.python is not None:
+            return Launch(python=os.path.expanduser(options.python))
+        if _importable(cls.environment.module):
+            return Launch()
+        if (reason := cls.environment.why_not_here()) is not None:
+            raise EngineUnavailable(f"{cls.environment.engine} cannot run here: {reason}")
+        # Large libraries start in a tenth of the time once they are compiled, and that is kept in our cache's folder.
+        return Launch(python=str(cls.environment.python), environment={"PYTHONDONTWRITEBYTECODE": None})
+
+
+def _importable(module: str) -> bool:
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None  # without one it is any folder of that name
+
+
+def _is_there(name: str) -> bool:
+    if name.startswith("lib"):
+        return find_library(name.removeprefix("lib")) is not None
+    return cuda_program(name) is not None
+
+
+def _identity(packages: Packages) -> str:
+    facts = [platform.python_version(), *astuple(packages), OURS]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+
+def _uv(*arguments: str) -> None:
+    """Raise `EngineUnavailable`."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    if (program := shutil.which("uv", path=folders)) is None:
+        raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")
+    # Ours would be taken for the environment that is meant.
+    environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
+    try:
+        done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)
+    except OSError as error:
+        raise EngineUnavailable(f"cannot run {program} ({error.strerror}).") from error
+    if done.returncode:
+        raise EngineUnavailable(f"uv {arguments[0]} failed, as it says above; run the same command again to continue.")

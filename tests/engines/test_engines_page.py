@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engines.contract.registry import ENGINES, engine_class
-from engines.process.installed import InstalledEngine
+from engines.process.environments import InstalledEngine
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, OPTIONS = ((DOCS / name).read_text() for name in ("engines.md", "engine-options.md"))

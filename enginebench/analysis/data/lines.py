@@ -20,7 +20,7 @@ import polars as pl
 
 from enginebench.records.files import MALFORMED, blocks_of, decode_requests, parts_of
 from enginebench.records.load import Count
-from enginebench.records.request import RequestRecord, SentRecord
+from enginebench.records.request import CUT_OFF, RequestRecord, SentRecord
 from enginebench.records.stage import Nanoseconds
 
 KILLED = "its client process ended before the answer"  # detail of a request without a final line
@@ -137,7 +137,7 @@ def _cut_off(sent: SentRecord, last: int) -> RequestRecord:
         worker=sent.worker,
         scenario="",
         stage=sent.stage,
-        outcome="cut_off",
+        outcome=CUT_OFF,
         detail=KILLED,
         t_sched=sent.t_sched,
         t_send=sent.t_send,

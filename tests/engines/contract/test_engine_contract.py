@@ -15,7 +15,7 @@ from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, engine_class, spec
 from engines.process.child import ChildEngine
 from engines.process.engine_loading import load_engine
-from engines.process.installed import InstalledEngine
+from engines.process.environments import InstalledEngine
 from engines.process.stream import ReceivedChunk
 from engines.rust.programs import PROGRAMS
 from tests.conftest import BackgroundLoop

@@ -1,138 +1,224 @@
-"""An engine in an environment of its own, with other packages than ours."""
+"""Environments of their own: made by uv from wheels that lie here, so without a network."""
 
 import asyncio
-import json
-import subprocess
+import re
+import shutil
 import sys
-import venv
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from engines.contract.base import GenerateRequest, Launch
+from enginebench.cli import app
+from engines.contract import registry
+from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
-from engines.contract.registry import ENTRY_POINTS, EngineSpec
+from engines.contract.registry import EngineSpec
+from engines.libraries.sglang import SglangEngine
+from engines.libraries.tensorrt_llm import TensorRtLlmEngine
+from engines.models.progress import silent
+from engines.process import environments
 from engines.process.engine_loading import load_engine
-from engines.process.environments import environment_of, modules_folder
+from engines.process.environments import Environment, InstalledEngine, Packages
+from tests.support.engines.wheels import write_wheel
 
 ENGINE = """
-import asyncio, os, sys
 from dataclasses import dataclass
-from engines.contract.base import Chunk, Engine, EngineInfo, Launch
+from engines.contract.base import Chunk, EngineInfo
+from engines.process.environments import Environment, InstalledEngine, Packages
 from enginebench.settings.schema import setting
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    python: str = setting("", "interpreter")
+    python: str | None = setting(None, "interpreter")
 
-class ForeignEngine(Engine):
+class TinyEngine(InstalledEngine):
     Options = Options
-    loads_on = "main"
+    environment = Environment("tiny", "tiny_library", Packages(PACKAGES))
 
-    @classmethod
-    def launch(cls, options, model):
-        return Launch(python=options.python, environment={"FOREIGN": "yes"})
-
-    @classmethod
-    def why_not_here(cls):
-        from importlib.util import find_spec
-        return None if find_spec("foreign_library") else "it needs the package foreign_library."
-
-    async def load(self):
-        import numpy, foreign_library
-        asyncio.get_running_loop()
-        told = {"numpy": numpy.__version__, "prefix": sys.prefix, "path": sys.path,
-                "variables": {k: os.environ.get(k) for k in ("PYTHONPATH", "VIRTUAL_ENV", "FOREIGN")}}
-        return EngineInfo("foreign", "1", "python", "m", "none", "cpu", "none", 1, 4096, (), told)
+    def load(self):
+        import sys, tiny_library
+        return EngineInfo("tiny", tiny_library.__version__, "python", "m", "none", "cpu", "none", 1, 4096, (),
+                          {"prefix": sys.prefix})
 
     async def generate(self, request):
         yield Chunk("x", 1, "length")
 """
 
 
-@pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter whose numpy is not ours, and that has a library which we lack."""
-    folder = tmp_path_factory.mktemp("foreign")
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    for name in ("numpy", "foreign_library"):
-        (packages / name).mkdir()
-        (packages / name / "__init__.py").write_text("__version__ = '0.0.1'\n")
-    return str(folder / "bin" / "python")
+@pytest.fixture(autouse=True)
+def own_cache(program: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("uv")
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setattr(environments, "OURS", ())  # they would come from PyPI
 
 
 @pytest.fixture
-def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The engine of another package, which is installed beside us and not in its own environment."""
-    from engines.contract import registry
+def tiny(tmp_path: Path) -> Environment:
+    wheel = write_wheel(tmp_path, "tiny-library", "1.5")
+    return Environment("tiny", "tiny_library", Packages((f"tiny-library @ {wheel.as_uri()}",)))
 
-    (tmp_path / "foreign_engine.py").write_text(ENGINE)
+
+def everything_installed_here() -> set[str]:
+    """Of this interpreter's own packages."""
+    return {path.name for path in Path(sysconfig.get_path("purelib")).iterdir()} - {"__pycache__"}
+
+
+def test_an_engine_runs_in_the_environment_that_was_made_and_ours_is_untouched(
+    tiny: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tiny.cpu is not None
+    (tmp_path / "tiny_engine.py").write_text(ENGINE.replace("PACKAGES", repr(tiny.cpu.packages)))
     monkeypatch.syspath_prepend(tmp_path)
-    spec = EngineSpec("foreign_engine:ForeignEngine", "elsewhere", "none", needs_model=False)
-    monkeypatch.setitem(registry.ENGINES, "foreign", spec)
-    yield "foreign"
-    sys.modules.pop("foreign_engine", None)
+    spec = EngineSpec("tiny_engine:TinyEngine", "tiny", "none", needs_model=False)
+    monkeypatch.setitem(registry.ENGINES, "tiny", spec)
+    before = everything_installed_here()
+    with pytest.raises(EngineUnavailable, match="install it with: enginebench engines install tiny"):
+        load_engine("tiny")
 
+    done = CliRunner().invoke(app, ["engines", "install", "tiny"])
+    assert done.exit_code == 0, done.output
+    assert everything_installed_here() == before
 
-def test_it_runs_with_its_own_packages(foreign: str, brought: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/somewhere/of/ours")
-    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-
-    async def main() -> dict[str, object]:
-        engine = load_engine(brought, options={"python": foreign})
+    async def main() -> None:
+        engine = load_engine("tiny")
         info = await engine.start()
+        assert (info.version, info.options["prefix"]) == ("1.5", str(tiny.folder))
         stream = engine.generate(GenerateRequest("", (1,), 1))
         assert [chunk.text async for ready in stream for chunk in ready] == ["x"]
         await engine.stop()
-        return dict(info.options)
 
-    told = asyncio.run(main())
-    assert told["numpy"] == "0.0.1"
-    assert told["prefix"] == str(Path(foreign).parent.parent)
-    folder = str(modules_folder("foreign_engine:ForeignEngine"))
-    assert told["variables"] == {"PYTHONPATH": folder, "VIRTUAL_ENV": None, "FOREIGN": "yes"}
-    modules = {path.name for path in Path(folder).iterdir()} - {"__pycache__"}  # the interpreter may write its own
-    assert modules == {"engines", "enginebench", "foreign_engine.py"}
+    asyncio.run(main())
+    assert registry.engine_class("tiny").version_here() == "1.5"
+    sys.modules.pop("tiny_engine", None)
 
 
-def test_what_is_missing_is_asked_of_that_interpreter(foreign: str, brought: str, tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match="foreign cannot run here: it needs the package foreign_library"):
-        load_engine(brought, options={"python": sys.executable})
-    with pytest.raises(EngineUnavailable, match="/no/such/python cannot run it"):
-        load_engine(brought, options={"python": "/no/such/python"})
-    load_engine(brought, options={"python": foreign})
+def test_an_interrupted_installation_is_continued(tiny: Environment) -> None:
+    folder = tiny.install(None, silent)
+    (folder / environments.RECORD).unlink()  # as after a kill before the last step
+    made_at = (folder / "pyvenv.cfg").stat().st_mtime_ns
+    assert "install it with" in str(tiny.why_not_here())
+    tiny.install(None, silent)
+    assert tiny.why_not_here() is None
+    assert (folder / "pyvenv.cfg").stat().st_mtime_ns == made_at
 
 
-def test_variables_can_be_set_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNWANTED", "1")
-    launch = Launch(environment={"UNWANTED": None, "WANTED": "2"})
-    environment = environment_of(launch, "engines.fake.engine:FakeEngine")
-    assert "UNWANTED" not in environment
-    assert environment["WANTED"] == "2"
+def test_what_is_installed_already_is_left_as_it_is(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.install(None, silent)
+    monkeypatch.setattr(environments, "_uv", lambda *_: pytest.fail("uv was called"))
+    tiny.install(None, silent)
 
 
-@pytest.mark.parametrize("launch", [Launch(), Launch(python="/other/python"), Launch(command=("program",))])
-def test_gpus_are_numbered_by_bus_unless_the_user_says_otherwise(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch
+def test_other_pins_need_another_installation(tiny: Environment, tmp_path: Path) -> None:
+    tiny.install(None, silent)
+    newer = replace(tiny, cpu=Packages((f"tiny-library @ {write_wheel(tmp_path, 'tiny-library', '1.6').as_uri()}",)))
+    assert newer.version() is None
+    newer.install(None, silent)
+    assert newer.version() == "1.6"
+
+
+def test_requirements_are_left_out_and_replaced(tmp_path: Path) -> None:
+    wanted = write_wheel(tmp_path, "other-library", "2.0")
+    wheel = write_wheel(tmp_path, "tiny-library", requires=("no-such-library==9", "other-library==3.0"))
+    overrides = (f"other-library @ {wanted.as_uri()}", "no-such-library; python_version < '3'")
+    packages = Packages((f"tiny-library @ {wheel.as_uri()}",), overrides)
+    environment = Environment("tiny", "tiny_library", packages)
+    folder = environment.install(None, silent)
+    names = {path.name for path in folder.glob("lib/python*/site-packages/*.dist-info")}
+    assert names == {"tiny_library-1.0.dist-info", "other_library-2.0.dist-info"}
+
+
+def test_a_failure_is_one_sentence_and_nothing_counts_as_installed(tmp_path: Path) -> None:
+    environment = Environment("tiny", "tiny_library", Packages(("no-such-library==9",)))
+    with pytest.raises(EngineUnavailable, match="run the same command again"):
+        environment.install(None, silent)
+    assert environment.why_not_here() == "it is not installed; install it with: enginebench engines install tiny"
+
+
+def test_a_library_gets_its_interpreter_its_torch_and_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT-LLM's wheels are for two Pythons and for CUDA 13. Nothing is downloaded: uv's commands are noted."""
+    commands: list[tuple[str, ...]] = []
+
+    def noted(*words: str) -> None:
+        commands.append(words)
+        if words[0] == "venv":
+            Path(words[-1]).mkdir(parents=True)
+
+    monkeypatch.setattr(environments, "_uv", noted)
+    monkeypatch.setattr(environments, "_is_there", lambda name: True)
+    TensorRtLlmEngine.environment.install("cuda", silent)
+    made, install = commands
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert made[made.index("--python") + 1] == (sys.executable if here in {"3.10", "3.12"} else "3.12")
+    assert install[install.index("--torch-backend") + 1] == "cu130"
+    assert install[install.index("--index") + 1] == "https://pypi.nvidia.com"
+    assert {"tensorrt-llm==1.2.1", "torch==2.9.1"} <= set(install)
+    commands.clear()
+    SglangEngine.environment.install("cuda", silent)
+    assert commands[1][commands[1].index("--prerelease") + 1] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        (TensorRtLlmEngine, "it needs Open MPI: on Debian, apt-get install libopenmpi-dev."),
+        (SglangEngine, "it needs nvcc to compile kernels at their first use: install NVIDIA's CUDA toolkit 13, or set"),
+    ],
+)
+def test_what_pip_cannot_bring_is_named_before_anything_is_downloaded(
+    engine: type[InstalledEngine], sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As NVML does, so that `cuda:1` is the GPU whose memory and energy are looked at."""
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    assert environment_of(launch, "engines.fake.engine:FakeEngine")["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    assert environment_of(launch, "engines.fake.engine:FakeEngine")["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(environments, "find_library", lambda name: None)
+    monkeypatch.setattr(environments, "_uv", lambda *_: pytest.fail("uv was called"))
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == "nvcc" else which(name, **more))
+    with pytest.raises(EngineUnavailable, match=re.escape(sentence)):
+        engine.environment.install("cuda", silent)
 
 
-def test_the_worker_imports_only_the_standard_library(tmp_path: Path) -> None:
-    folder = modules_folder("engines.fake.engine:FakeEngine")
-    code = "import sys, json, engines.process.worker, engines.fake.engine; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, check=True
-    )
-    tops = {name.partition(".")[0] for name in json.loads(done.stdout)}
-    assert tops - set(sys.stdlib_module_names) <= {"__main__", "engines", "enginebench", "sitecustomize"}
+def test_nvcc_is_found_where_cuda_home_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.write_text("#!/bin/sh\n")
+    nvcc.chmod(0o755)
+    assert Packages(("x==1",), system=("nvcc",)).missing() is None
 
 
-def test_entry_points_have_a_group() -> None:
-    assert ENTRY_POINTS == "enginebench.engines"
+def test_an_environment_is_removed_whole(tiny: Environment) -> None:
+    folder = tiny.install(None, silent)
+    assert tiny.uninstall(silent)
+    assert not folder.exists()
+    assert not tiny.uninstall(silent)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reason"),
+    [
+        pytest.param("", "it needs an NVIDIA GPU, and there is none here.", id="no GPU is visible"),
+        pytest.param("0", "it is not installed; install it with: enginebench engines install x", id="one is"),
+    ],
+)
+def test_packages_for_cuda_need_a_gpu(gpus: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    assert Environment("x", "no_such_module", cuda=Packages(("x==1",))).why_not_here() == reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        pytest.param(["install", "fake"], 2, "fake needs no environment of its own; these do: ", id="not needed"),
+        pytest.param(["install", "wibble"], 2, "no engine called `wibble`; choose from fake, ", id="unknown"),
+        pytest.param(["uninstall", "vllm"], 0, "vllm is not installed.", id="nothing to remove"),
+        pytest.param(["install", "sglang", "--device", "cpu"], 2, "sglang cannot be installed: it needs an", id="CUDA"),
+    ],
+)
+def test_the_commands_answer_in_a_sentence(arguments: list[str], code: int, sentence: str) -> None:
+    done = CliRunner().invoke(app, ["engines", *arguments])
+    assert done.exit_code == code
+    assert sentence in done.output
