@@ -9,7 +9,7 @@ from __future__ import annotations
 from enginebench.records.findings.load_generator import LATE
 from enginebench.records.request import NO_FAILURE, UNJUDGED
 from grafana import promql
-from grafana.promql import PERCENTILES, WINDOW, Query
+from grafana.promql import DRAWN, WINDOW, Query
 
 PREFIX = "enginebench_load_"
 TTFT = f"{PREFIX}ttft_seconds"
@@ -63,7 +63,7 @@ def quantile(q: float, histogram: str, run: str = CHOSEN_RUN, shift: str = "") -
 
 
 def percentiles(histogram: str) -> list[Query]:
-    return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in PERCENTILES]
+    return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in DRAWN]
 
 
 def mean(histogram: str, by: str = "engine") -> str:

@@ -25,7 +25,7 @@ ON_INSTANCE = 'instance=~"$instance"'  # on process and GPU metrics, which carry
 SERVER_FAILED = 'outcome=~"rejected|timeout|engine_error|unavailable"'
 WINDOW = "[$__rate_interval]"  # of lines: the last moments before each point
 STAGE = "[${stage_seconds}s] offset ${stage_ago}s"  # of tiles: see variables.STAGE
-PERCENTILES = (50, 95, 99)
+DRAWN = (50, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def quantile(q: float, histogram: str, chosen: str = CHOSEN, window: str = WINDO
 
 
 def percentiles(histogram: str) -> list[Query]:
-    return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in PERCENTILES]
+    return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in DRAWN]
 
 
 def mean(histogram: str, by: str = "engine", chosen: str = CHOSEN) -> str:
