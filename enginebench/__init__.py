@@ -45,18 +45,18 @@ def capacity(runs: Runs) -> dict[str, Capacity]:
 def compare(runs: Runs, baseline: str | None = None, stage: str | None = None) -> tuple[Comparison, ...]:
     """Compare each engine with the next best one, and with the baseline, in every metric at one load.
 
-    `stage` names the load, such as `8 users`; by default it is the highest that all
-    engines were measured at and one sustains within the SLO. A
-    comparison has the ratio, its 95 % interval and, from three repeats on, whether the difference is significant.
+    `stage` names the load, such as `8 users`; the default is the highest load at which all engines were measured and
+    that one of them sustains within the SLO. A comparison has the ratio, its 95 % interval and, from three repeats on,
+    whether the difference is significant.
     """
     return runs.framed(baseline, stage).comparisons
 
 
 def plan(runs: Runs, peak: str, price: float | None = None) -> tuple[Replicas, ...]:
-    """Return how many replicas of each engine a peak needs within the SLO, such as `80users` or `10/s`, and what they
-    cost a month at `price` US dollars an hour.
+    """Return how many replicas of each engine serve a `peak`, such as `80users` or `10/s`, within the SLO, and what
+    they cost a month at `price` US dollars an hour.
 
-    Raises `ValueError` for a peak that cannot be read.
+    Raises `ValueError` for a peak that cannot be parsed.
     """
     from enginebench.api import replicas
 
@@ -64,7 +64,7 @@ def plan(runs: Runs, peak: str, price: float | None = None) -> tuple[Replicas, .
 
 
 def report(runs: Runs, peak: str | None = None, price: float | None = None) -> Report:
-    """Make the document of `enginebench report`: `.html()`, `.markdown()`, and every number in `.frame`."""
+    """Build the document of `enginebench report`: `.html()`, `.markdown()`, and every number in `.frame`."""
     from enginebench.api import document
 
     return document(runs, peak, price)

@@ -28,19 +28,19 @@ from engines.contract.base import EngineInfo, EngineStats
 from servers.http.api_errors import OUTCOMES, ServerOutcome
 from servers.openai.wire import ENDPOINTS, Endpoint
 
-# Seconds. vLLM's edges, so that the histograms of both can be compared, and others in between: a percentile is known no
-# better than its bucket, and from vLLM's own a p99 of 1.1 s reads as 2.5 s.
-FIRST_TOKEN = (
+# Upper bounds in seconds: vLLM's, so that both servers' histograms can be compared, and more in between, because a
+# percentile is only as precise as its bucket: with vLLM's alone, a p99 of 1.1 s reads as 2.5 s.
+TTFT_BUCKETS = (
     *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1),
     *(0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 10.0),
     *(12.5, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0, 160.0, 320.0, 640.0),
 )
-PER_TOKEN = (
+TPOT_BUCKETS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.006, 0.0075, 0.01, 0.0125, 0.015, 0.0175),
     *(0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.075, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5),
     *(2.0, 2.5, 3.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
 )
-WHOLE = (
+E2E_BUCKETS = (
     *(0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5),
     *(0.65, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.5, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0),
     *(60.0, 90.0, 120.0, 180.0, 240.0, 360.0, 480.0, 720.0, 960.0),
@@ -85,38 +85,42 @@ class Snapshot:
     waiting: int
     ready: bool
     restarts: int
-    replicas: int  # that accept requests
+    replicas: int  # only those that accept requests
     info: EngineInfo | None
 
 
 class Metrics(Collector):
-    """The server's metrics. `snapshot` is called at each scrape. A server `for_a_run` ends with that run: no alert."""
+    """The server's metrics. `snapshot` is called at each scrape. No alert fires when a server `for_a_run` ends."""
 
     def __init__(self, engine: str, snapshot: Callable[[], Snapshot], for_a_run: bool = False) -> None:
         self._engine = engine
         self._snapshot = snapshot
         self._started_by = "run" if for_a_run else "serve"
-        self._all: list[Histogram] = []
+        self._histograms: list[Histogram] = []
         self.time_to_first_token = self._histogram(
-            "time_to_first_token_seconds", "From the request's arrival to its first token.", FIRST_TOKEN
+            "time_to_first_token_seconds", "From the request's arrival to its first token.", TTFT_BUCKETS
         )
         self.time_per_output_token = self._histogram(
-            "time_per_output_token_seconds", "Mean seconds per token after the first chunk, per request.", PER_TOKEN
+            "time_per_output_token_seconds", "Mean seconds per token after the first chunk, per request.", TPOT_BUCKETS
         )
         self.inter_chunk_latency = self._histogram(
-            "inter_chunk_latency_seconds", "Between two chunks of one answer, as the engine sends them.", PER_TOKEN
+            "inter_chunk_latency_seconds",
+            "Time between two chunks of an answer, as the engine sends them.",
+            TPOT_BUCKETS,
         )
         self.e2e_request_latency = self._histogram(
-            "e2e_request_latency_seconds", "From the request's arrival to its last token; complete answers only.", WHOLE
+            "e2e_request_latency_seconds",
+            "From the request's arrival to its last token; complete answers only.",
+            E2E_BUCKETS,
         )
         self.request_queue_time = self._histogram(
-            "request_queue_time_seconds", "From the request's arrival to its admission.", FIRST_TOKEN
+            "request_queue_time_seconds", "From the request's arrival to its admission.", TTFT_BUCKETS
         )
         self.request_prefill_time = self._histogram(
-            "request_prefill_time_seconds", "From admission to the first token.", FIRST_TOKEN
+            "request_prefill_time_seconds", "From admission to the first token.", TTFT_BUCKETS
         )
         self.request_decode_time = self._histogram(
-            "request_decode_time_seconds", "From the first token to the last; complete answers only.", WHOLE
+            "request_decode_time_seconds", "From the first token to the last; complete answers only.", E2E_BUCKETS
         )
         self.engine_stats = EngineStats()  # set before each scrape
         self.prompt_tokens = 0
@@ -126,14 +130,14 @@ class Metrics(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        for histogram in self._all:
+        for histogram in self._histograms:
             yield histogram.family(self._engine)
         yield from self._counters()
         yield from self._gauges()
 
     def _histogram(self, name: str, help: str, bounds: Sequence[float]) -> Histogram:
-        self._all.append(Histogram(name, help, bounds))
-        return self._all[-1]
+        self._histograms.append(Histogram(name, help, bounds))
+        return self._histograms[-1]
 
     def _counters(self) -> Iterator[Metric]:
         yield self._counter("prompt_tokens", "Prompt tokens of admitted requests.", self.prompt_tokens)
@@ -203,7 +207,7 @@ def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
 
 @cache
 def own_version() -> str:
-    """Return this tool's version; looked up once, which takes milliseconds."""
+    """Return enginebench's version. Cached, because the lookup takes milliseconds."""
     try:
         return version("enginebench")
     except PackageNotFoundError:  # run from a checkout that was never installed

@@ -56,7 +56,7 @@ class EngineRuns:
 
     def column(self, stage: str, column: Column) -> Estimate:
         estimate = self.estimate(stage, column.name, column.statistic)
-        return estimate.within(0.0, 1.0) if column.unit == "share" else estimate
+        return estimate.clipped(0.0, 1.0) if column.unit == "share" else estimate
 
     def start(self, name: str) -> Estimate:
         """Return a quantity of the server's start, over the runs that started one."""

@@ -1,7 +1,7 @@
-"""The view of a stage, which every surface shows, judges or stores.
+"""A stage as every table, page, file and comparison reads it.
 
 During a run it is filled from counts, without intervals. After the run it is filled from the records, with an interval
-for every number or the reason why it is missing. Tables, pages, files and comparisons iterate over it.
+for every number or the reason why it is missing.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Missing(Enum):
     FEW_REPEATS = "few_repeats"
     FAILED = "failed"  # the percentile falls among failed requests
     CUT_OFF = "cut_off"  # it depends on requests that the end of the run cut off
-    CYCLIC = "cyclic"  # requests repeat in cycles: one pattern does not show how it would vary
+    CYCLIC = "cyclic"  # requests repeat in cycles, so their variation is unknown
     UNCOUNTED = "uncounted"  # it depends on answers whose tokens are unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, its 95 % confidence interval, and from how many observations.
+    """A number with its 95 % confidence interval and its number of observations.
 
-    `value` and `high` may be +inf: a percentile that falls among the failed requests. `effective` is the effective
-    sample size, if it is known: how many independent observations the `n` are worth. `missing` says why there is no
-    value, no interval, or no upper end.
+    `value` and `high` are +inf if a percentile falls among the failed requests. `effective` is the effective sample
+    size, if known: how many independent observations the `n` are worth. `missing` says why there is no value, no
+    interval, or no upper end.
     """
 
     value: float | None
@@ -57,14 +57,14 @@ class Estimate:
 
     @property
     def finite(self) -> Estimate:
-        """Leave out infinite values, as files do."""
+        """Return the estimate without infinite values, for files."""
         value, low, high = (
             None if part is None or math.isinf(part) else part for part in (self.value, self.low, self.high)
         )
         return replace(self, value=value, low=low, high=high)
 
-    def within(self, least: float, most: float) -> Estimate:
-        """Cut the interval off at the possible values: a share is at most 1."""
+    def clipped(self, least: float, most: float) -> Estimate:
+        """Clip the interval to the possible values: a share is at most 1."""
         low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
         return replace(self, low=low, high=high)
 
@@ -82,8 +82,8 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Numbers in ascending order, packed: `values` as little-endian float64. `weights` (little-endian uint32) has how
-    many numbers each value represents; without `weights` it represents only itself."""
+    """Numbers in ascending order, packed: `values` as little-endian float64. `weights` (little-endian uint32) says
+    how many numbers each value represents; without `weights`, one."""
 
     values: bytes = b""
     weights: bytes = b""
@@ -91,9 +91,9 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
+    """A metric over `n` requests, `failed` of which failed. `percentiles` are keyed by name (`p95`), nearest rank.
 
-    Mean, standard deviation, extremes and `answered` (percentiles) cover the requests that ended well; `answered` is
+    Mean, standard deviation, extremes and `answered` (percentiles) cover the requests that succeeded; `answered` is
     set if others failed. `ended` has the values of ended requests and `cut_off` the lower bounds of cut-off ones, from
     which percentiles over several runs are computed; `None` for metrics that no surface shows over runs.
     """
@@ -136,9 +136,9 @@ class StageKey:
 
 
 class Evidence(NamedTuple):
-    """The words of a check, and the remedy of this cause if the remedies of its kind differ.
+    """What a check found. `remedy` replaces that of the finding's kind.
 
-    `stage` is `None` if it concerns the whole run.
+    `stage` is `None` if the evidence concerns the whole run.
     """
 
     severity: Severity
@@ -166,7 +166,7 @@ class Finding:
 def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
     """Return the keys of all planned stages by index.
 
-    If loads repeat, later ones are numbered, but for those that take the place of brief ones.
+    Repeats of a load are numbered, not counting brief stages.
     """
     labels = [None if stage.brief else stage.label for stage in plan]
     earlier = [labels[:index].count(stage.label) for index, stage in enumerate(plan)]
@@ -180,8 +180,7 @@ def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
 class Judgement:
     """A stage judged by an objective: `share` of the attempted requests were within the limit.
 
-    Of `unknown` requests it is not known whether they met the objective, because they were cut off or their tokens are
-    unknown; `share` leaves them out.
+    `unknown` requests cannot be judged, because they were cut off or their tokens are unknown; `share` leaves them out.
     """
 
     objective: Objective
@@ -190,14 +189,14 @@ class Judgement:
     unknown: int = 0
 
     @classmethod
-    def without(cls, objective: Objective) -> Judgement:
-        """Return the judgement of no request."""
+    def not_measured(cls, objective: Objective) -> Judgement:
+        """Return the judgement of an objective that was not measured."""
         return cls(objective, NO_SAMPLES, UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)
 class ClassView:
-    """A class of a stage's requests. `judgements` are by the class's own objectives, if it has some."""
+    """A class of a stage's requests. `judgements` are by the class's own objectives, if any."""
 
     name: str
     requests: int
@@ -208,7 +207,7 @@ class ClassView:
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """A turn of all conversations of a stage, the first being 1. `ttft` is the median from the scheduled instant."""
+    """One turn, counted from 1, over all conversations of a stage. `ttft` is the median from the scheduled time."""
 
     turn: int
     requests: int
@@ -220,7 +219,7 @@ class TurnView:
 class StageView:
     """A stage over its steady window. Times are in seconds since the run's start, rates per second.
 
-    `metrics` and `quantities` have those declared in `records/metrics.py`, by name; unobserved ones are `None` or
+    `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; unobserved ones are `None` or
     missing. `counts` are the numbers of requests, answers and chunks that findings need. `gauges` are those of the
     server and the load generator, by the names in `enginebench/records/telemetry.py`.
     """
@@ -231,13 +230,13 @@ class StageView:
     load_unit: str
     is_open: bool = False  # requests arrived on schedule, however long the answers took
     varies: bool = False  # the rate of arrivals was meant to change within the window
-    profile: Profile = ()  # how, but for the times of a trace
-    named: bool = False  # the label is a name of the stage's own and not that of its load
+    profile: Profile = ()  # of the rate; empty for a trace
+    named: bool = False  # the label is the stage's name, not its load
     start: float  # of the window
     end: float
     complete: bool = True  # False: the run was stopped inside the window, or lost a process
     outcomes: Mapping[str, int]
-    failures: Mapping[str, int] = field(default_factory=dict)  # the ways to fail, most frequent first
+    failures: Mapping[str, int] = field(default_factory=dict)  # requests by kind of failure, most frequent first
     counts: Mapping[str, int] = field(default_factory=dict)
     metrics: Mapping[str, Distribution]
     quantities: Mapping[str, Estimate]
@@ -260,7 +259,7 @@ class StageView:
 
     @property
     def requests(self) -> int:
-        """Scheduled in the window."""
+        """Count the requests scheduled in the window."""
         return sum(self.outcomes.values())
 
     @property
@@ -276,14 +275,13 @@ class StageView:
         return sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
 
     def estimate(self, name: str, statistic: str = "value") -> Estimate:
-        """Return a quantity by name (`value`), or a percentile of a metric (`p95`); without a value if it was not
-        observed."""
+        """Return a quantity (`value`) or a percentile of a metric (`p95`); an empty estimate if it was not observed."""
         if name in self.metrics:
             return self.metrics[name].percentile(statistic)
         return self.quantities.get(name, Estimate(None))
 
-    def without(self, reason: Missing) -> list[str]:
-        """Return the metrics and quantities of which a number lacks its value or interval for this reason."""
+    def missing_for(self, reason: Missing) -> list[str]:
+        """Return the metrics and quantities that lack a value or an interval for this reason."""
         numbers = {name: tuple(metric.percentiles.values()) for name, metric in self.metrics.items()}
         numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
         return [

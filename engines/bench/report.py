@@ -69,7 +69,7 @@ class Measured:
         if len(values) < len(self.values()):
             return Estimate(None, n=len(values), missing=Missing.NOT_OBSERVED)
         interval = repeats_interval(values)
-        return interval if statistic == MEDIAN else interval.within(0.0, 1.0)
+        return interval if statistic == MEDIAN else interval.clipped(0.0, 1.0)
 
     @property
     def rate(self) -> Number | None:

@@ -37,8 +37,8 @@ class BenchSettings:
     )
     batch: Sizes = sizes_setting(
         (),
-        "Requests sent at the same time. Default: powers of 2 up to 64, on a GPU up to 1024, limited by what the "
-        "engine runs together.",
+        "Requests sent at the same time. Default: powers of 2 up to 64, on a GPU up to 1024, limited by the "
+        "engine's concurrency.",
         metavar="REQUESTS,…",
     )
     prompt_tokens: int = measure_setting(32, "Prompt length for generation and batches.", metavar="TOKENS", least=1)

@@ -21,8 +21,8 @@ from engines.models.stored import config_of
 from engines.process.environments import InstalledEngine
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """Drop the values that are `None`: the library decides them."""
+def drop_none(**values: Any) -> dict[str, Any]:
+    """Drop the values that are `None`, which leaves them to the library."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -37,8 +37,8 @@ def flags(arguments: Mapping[str, Any]) -> Iterator[str]:
             yield json.dumps(value) if isinstance(value, dict) else str(value)
 
 
-def several(gpus: int) -> int | None:
-    """Return `None` for one GPU: there is nothing to share."""
+def none_if_one(gpus: int) -> int | None:
+    """Return `None` for one GPU, which leaves nothing to share."""
     return gpus if gpus > 1 else None
 
 
@@ -50,7 +50,7 @@ class LibraryOptions:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto",
         "number format of weights and cache. auto: bfloat16 (float16 on GPUs below compute capability 8.0); weights "
-        "that are already quantised as they are",
+        "that are already quantised stay as they are",
     )
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
@@ -66,7 +66,7 @@ class ContextParallelOptions(LibraryOptions):
     """Options for a sequence on several GPUs, as vLLM and SGLang have them; see ring attention (Liu et al. 2023)."""
 
     decode_context_parallel: int = setting(
-        1, "GPUs, of those of `tensor_parallel`, that share the keys and values of each sequence", least=1
+        1, "how many `tensor_parallel` GPUs share the keys and values of each sequence", least=1
     )
     prefill_context_parallel: int = setting(1, "GPUs that share the tokens of each prompt", least=1)
 

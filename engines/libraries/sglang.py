@@ -20,7 +20,7 @@ from typing import Any
 from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import ContextParallelOptions, Library, given, several
+from engines.libraries.library import ContextParallelOptions, Library, drop_none, none_if_one
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.environments import Environment, Packages
 from engines.text.answer_text import StopStrings
@@ -63,14 +63,14 @@ class SglangEngine(Library):
 
     def arguments(self, model: Model) -> dict[str, Any]:
         options = self.options
-        return given(
+        return drop_none(
             model_path=str(model.folder),
             dtype=self.dtype_of(model),
             max_running_requests=options.concurrency,
             mem_fraction_static=options.gpu_memory,
             tp_size=options.tensor_parallel,
-            dcp_size=several(options.decode_context_parallel),
-            attn_cp_size=several(options.prefill_context_parallel),
+            dcp_size=none_if_one(options.decode_context_parallel),
+            attn_cp_size=none_if_one(options.prefill_context_parallel),
             enable_prefill_cp=options.prefill_context_parallel > 1 or None,
             disable_radix_cache=not options.prefix_cache,
             disable_cuda_graph=options.eager,
@@ -103,7 +103,7 @@ class SglangEngine(Library):
 
     def sampling(self, request: GenerateRequest) -> dict[str, Any]:
         """Return the fields of `SamplingParams`."""
-        return given(
+        return drop_none(
             max_new_tokens=request.token_limit(self.context_length),
             min_new_tokens=request.min_tokens,
             temperature=0.0 if request.greedy else request.temperature,

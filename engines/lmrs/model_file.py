@@ -126,7 +126,7 @@ def _write(model: Model, config: Mapping[str, Any], dtype: DType, path: Path) ->
 
 
 def _fits(tensor: StoredTensor | None, shape: tuple[int, int]) -> bool:
-    return tensor is not None and tensor.kind in FLOAT_BYTES and (1, *tensor.shape)[-2:] == shape
+    return tensor is not None and tensor.dtype in FLOAT_BYTES and (1, *tensor.shape)[-2:] == shape
 
 
 def quantise(weights: Floats, dtype: DType) -> tuple[NDArray[Any], Floats]:

@@ -1,4 +1,4 @@
-"""Read the files of a model's folder: its configuration, and its safetensors.
+"""Read the configuration and the safetensors of a model's folder.
 
 https://github.com/huggingface/safetensors#format
 """
@@ -22,34 +22,34 @@ FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """`kind` is its number format as safetensors names it, `begin` its place in the file."""
+    """A tensor in a safetensors file, at `offset` bytes. `dtype` is the format's name, such as `BF16`."""
 
     file: Path
-    kind: str
+    dtype: str
     shape: tuple[int, ...]
-    begin: int
+    offset: int
 
     def floats(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Read values from `start` to `stop` as 32-bit floats; `kind` must be one of `FLOAT_BYTES`.
+        """Read values from `start` to `stop` as 32-bit floats; `dtype` must be one of `FLOAT_BYTES`.
 
-        Read with NumPy alone: environments of other engines have no torch, and NumPy has no bfloat16.
+        Use NumPy alone, because some engines' environments have no torch. NumPy has no bfloat16.
         """
         import numpy as np
 
-        stored = np.memmap(self.file, f"<u{FLOAT_BYTES[self.kind]}", "r", self.begin, (prod(self.shape),))[start:stop]
-        if self.kind == "BF16":  # its bits are the upper half of a 32-bit float's
+        stored = np.memmap(self.file, f"<u{FLOAT_BYTES[self.dtype]}", "r", self.offset, (prod(self.shape),))[start:stop]
+        if self.dtype == "BF16":  # the upper half of a 32-bit float
             return (stored.astype(np.uint32) << 16).view(np.float32)
-        return stored.view("<f4" if self.kind == "F32" else "<f2").astype(np.float32)
+        return stored.view("<f4" if self.dtype == "F32" else "<f2").astype(np.float32)
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:
-    """Read the configuration, of the text model if there are several."""
+    """Read `config.json`; if it describes several models, the text model's settings take precedence."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
     return config | (config.get("text_config") or {})
 
 
 def end_ids(folder: Path) -> frozenset[int]:
-    """Return the tokens that end an answer: models have one, several, or none."""
+    """Return the ids of the tokens that end an answer; a model may have one, several or none."""
     generation = folder / "generation_config.json"
     configs = [json.loads(generation.read_text())] if generation.is_file() else []
     ids = next((ids for config in (*configs, config_of(folder)) if (ids := config.get("eos_token_id")) is not None), ())
@@ -57,23 +57,23 @@ def end_ids(folder: Path) -> frozenset[int]:
 
 
 def head_size(config: Mapping[str, Any]) -> int:
-    """Width of an attention head."""
+    """Return the width of an attention head."""
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
 
 
 def key_heads(config: Mapping[str, Any]) -> int:
-    """Heads of keys and values: configurations older than grouped queries do not name them."""
+    """Return the number of key/value heads, which configurations older than grouped-query attention lack."""
     return int(config.get("num_key_value_heads") or config["num_attention_heads"])
 
 
 def rotary_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Base and scaling of the rotary embeddings; older configurations have `rope_theta` and `rope_scaling`."""
+    """Return base and scaling of the rotary embeddings; older configurations have `rope_theta` and `rope_scaling`."""
     base = {"rope_theta": config.get("rope_theta") or 10_000.0}
     return base | (config.get("rope_scaling") or {}) | (config.get("rope_parameters") or {})
 
 
 def llama_3_factors(scaling: dict[str, Any], base: float, width: int) -> Sequence[float]:
-    """Return the divisor of each rotary frequency of a head of that `width` (Llama 3.1's reference implementation)."""
+    """Return the divisor of each rotary frequency of a head of this `width` (Llama 3.1's reference implementation)."""
     factors = []
     for pair in range(width // 2):
         periods = scaling["original_max_position_embeddings"] * base ** (-2 * pair / width) / tau
@@ -88,7 +88,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tensors_of(folder: Path) -> dict[str, StoredTensor]:
-    """Read the headers of the folder's files."""
+    """Read the headers of the folder's safetensors, and return the tensors by name."""
     tensors = {}
     for file in weight_files(folder):
         with file.open("rb") as opened:
@@ -96,6 +96,6 @@ def tensors_of(folder: Path) -> dict[str, StoredTensor]:
             entries = json.loads(opened.read(length))
         entries.pop("__metadata__", None)
         for name, entry in entries.items():
-            begin = 8 + length + entry["data_offsets"][0]
-            tensors[name] = StoredTensor(file, entry["dtype"], tuple(entry["shape"]), begin)
+            offset = 8 + length + entry["data_offsets"][0]
+            tensors[name] = StoredTensor(file, entry["dtype"], tuple(entry["shape"]), offset)
     return tensors

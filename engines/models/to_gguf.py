@@ -153,9 +153,9 @@ def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any
         gguf_name = names.get_name(name, (".weight", ".bias"))
         if gguf_name is None or (name == "lm_head.weight" and config.get("tie_word_embeddings")):
             continue
-        if tensor.kind not in FLOAT_BYTES:
+        if tensor.dtype not in FLOAT_BYTES:
             raise EngineUnavailable(
-                f"{tensor.file} holds {tensor.kind}, and only {', '.join(FLOAT_BYTES)} are written as GGUF."
+                f"{tensor.file} holds {tensor.dtype}, and only {', '.join(FLOAT_BYTES)} are written as GGUF."
             )
         weights = tensor.floats().reshape(tensor.shape)
         if config["model_type"] != "qwen2" and ("q_proj" in name or "k_proj" in name):

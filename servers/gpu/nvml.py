@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs, from NVML: several of them, and their MIG slices."""
+"""Read NVIDIA GPUs and their MIG slices through NVML."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Readi
 from servers.gpu.gpm import Activity
 from servers.gpu.xid import XidErrors
 
-ALL_LINKS = 0xFFFFFFFF  # the sum over NVLinks
+ALL_LINKS = 0xFFFFFFFF  # sums over all NVLinks
 
 
 def _temperature(nvml: Api, gpu: Handle) -> float:
     try:
         return float(nvml.nvmlDeviceGetTemperatureV(gpu, nvml.NVML_TEMPERATURE_GPU))
-    except (nvml.NVMLError, AttributeError):  # before CUDA 12.8 there is only the older function
+    except (nvml.NVMLError, AttributeError):  # CUDA before 12.8 has only the older function
         return float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))
 
 
 def _field(name: str, scope: int = 0) -> Read:
-    """Read one of NVML's numbered fields."""
+    """Return a function that reads one of NVML's numbered fields."""
 
     def read(nvml: Api, gpu: Handle) -> float:
         (answer,) = nvml.nvmlDeviceGetFieldValues(gpu, [(getattr(nvml, name), scope)])
@@ -43,8 +43,8 @@ def _ecc_errors(kind: str) -> Read:
     return lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(gpu, getattr(nvml, kind), nvml.NVML_VOLATILE_ECC)
 
 
-def _slice_at(place: int) -> Read:
-    return lambda nvml, gpu: nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
+def _slice_at(index: int) -> Read:
+    return lambda nvml, gpu: nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
 
 
 THROTTLES = {
@@ -56,18 +56,18 @@ THROTTLES = {
 }
 ECC = {"corrected": "NVML_MEMORY_ERROR_TYPE_CORRECTED", "uncorrected": "NVML_MEMORY_ERROR_TYPE_UNCORRECTED"}
 
-# In base units.
-OF_MEMORY: dict[Key, Read] = {
+# What NVML reports, in base units.
+MEMORY: dict[Key, Read] = {
     ("memory_used_bytes",): lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     ("memory_total_bytes",): lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
 }
-OF_WHOLE: dict[Key, Read] = {  # without slices: NVML has them of no slice, and an engine on one is not charged for all
+UNSLICED: dict[Key, Read] = {  # NVML has these only per GPU, and a slice must not be charged for all of it
     ("power_watts",): lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     ("energy_joules",): lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
     ("utilization_ratio",): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     ("memory_utilization_ratio",): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
 }
-OF_BOARD: dict[Key, Read] = {
+BOARD: dict[Key, Read] = {
     ("power_limit_watts",): lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
     ("temperature_celsius",): _temperature,
     ("memory_temperature_celsius",): _field("NVML_FI_DEV_MEMORY_TEMP"),
@@ -93,29 +93,29 @@ OF_BOARD: dict[Key, Read] = {
 class NvmlDevice(Device):
     def __init__(self, nvml: Api, handle: Handle, index: str, quantities: Mapping[Key, Read]) -> None:
         super().__init__(nvml, handle, index, quantities)
-        self.errors = (nvml.NVMLError, AttributeError)  # the latter of an older `pynvml`
+        self.errors = (nvml.NVMLError, AttributeError)  # AttributeError: not in an older `pynvml`
         self.name = str(self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu)) or self.name)
         self.uuid = str(self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "")
 
     def read(self) -> Reading:
         processes = self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetComputeRunningProcesses(gpu)) or ()
         used: dict[Key, float] = {
-            ("process_memory_bytes", str(process.pid), _name(process.pid)): float(process.usedGpuMemory)
+            ("process_memory_bytes", str(process.pid), _process_name(process.pid)): float(process.usedGpuMemory)
             for process in processes
-            if process.usedGpuMemory is not None  # in a container, unless it shares the host's process ids
+            if process.usedGpuMemory is not None  # unknown in a container, unless it shares the host's process ids
         }
         return {**super().read(), **used}
 
 
 class Board(NvmlDevice):
-    """A whole device: power, heat, links, errors. If it has slices, they report memory and activity, so that sums over
-    GPUs count nothing twice; utilisation, power and energy, which NVML has of the whole device only, are left out."""
+    """A whole GPU: power, heat, links, errors. If it has slices, those report memory and activity, so that sums over
+    GPUs count nothing twice; utilisation, power and energy, which NVML has only for the whole GPU, are left out."""
 
     def __init__(self, nvml: Api, number: int, errors: XidErrors) -> None:
         handle = nvml.nvmlDeviceGetHandleByIndex(number)
         self._xid = errors
         self._sliced = _is_sliced(nvml, handle)
-        quantities = OF_BOARD if self._sliced else OF_WHOLE | OF_MEMORY | OF_BOARD
+        quantities = BOARD if self._sliced else UNSLICED | MEMORY | BOARD
         super().__init__(nvml, handle, str(number), quantities)
         self._activity = None if self._sliced else Activity(nvml, handle)
         errors.watch(handle)
@@ -127,18 +127,18 @@ class Board(NvmlDevice):
     def slices(self) -> Iterator[Slice]:
         if not self._sliced:
             return
-        for place in range(self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)) or 0):
-            device = self.ask(_slice_at(place))
-            if device is not None:  # slices need not be numbered without gaps
+        for index in range(self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)) or 0):
+            device = self.ask(_slice_at(index))
+            if device is not None:  # numbers of slices may have gaps
                 yield Slice(self.api, self.handle, device, self.index)
 
 
 class Slice(NvmlDevice):
-    """A MIG slice. It has memory and activity of its own; NVML reports no utilisation of it."""
+    """A MIG slice. It has memory and activity of its own; NVML does not report its utilisation."""
 
     def __init__(self, nvml: Api, board: Handle, handle: Handle, number: str) -> None:
         instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
-        super().__init__(nvml, handle, f"{number}:{instance}", OF_MEMORY)
+        super().__init__(nvml, handle, f"{number}:{instance}", MEMORY)
         self._activity = Activity(nvml, board, instance)
 
     def read(self) -> Reading:
@@ -146,7 +146,7 @@ class Slice(NvmlDevice):
 
 
 class NvmlDriver:
-    """`nvml` is for tests: by default the module `pynvml`."""
+    """NVIDIA's driver. `nvml` is the module `pynvml`, except in tests."""
 
     def __init__(self, nvml: Api = None, environment: Mapping[str, str] = os.environ) -> None:
         if nvml is None:
@@ -177,7 +177,7 @@ def _is_sliced(nvml: Api, handle: Handle) -> bool:
     return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def _name(pid: int) -> str:
+def _process_name(pid: int) -> str:
     try:
         return psutil.Process(pid).name()
     except psutil.Error:

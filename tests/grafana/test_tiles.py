@@ -24,7 +24,7 @@ from enginebench.records.view import StageView
 from enginebench.settings.system import free_port
 from grafana.load_promql import RUN_START
 from grafana.palette import RED
-from servers.prometheus_metrics import FIRST_TOKEN
+from servers.prometheus_metrics import TTFT_BUCKETS
 from tests.support.dashboards import DASHBOARDS, asked, chosen_at_first, colour, filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until
@@ -136,7 +136,7 @@ def _bucket(view: StageView) -> Any:
     )
     assert median is not None
     assert p99 is not None
-    low, high = FIRST_TOKEN[bisect_left(FIRST_TOKEN, median) - 2], FIRST_TOKEN[bisect_left(FIRST_TOKEN, p99) + 1]
+    low, high = TTFT_BUCKETS[bisect_left(TTFT_BUCKETS, median) - 2], TTFT_BUCKETS[bisect_left(TTFT_BUCKETS, p99) + 1]
     return pytest.approx((low + high) / 2, abs=(high - low) / 2)
 
 

@@ -56,7 +56,7 @@ def test_an_estimate_is_scaled_and_turned_round_with_its_interval() -> None:
     assert Estimate(0.5, 0.25, math.inf, 9, Missing.FEW_REQUESTS).inverse == Estimate(
         2.0, 0.0, 4.0, 9, Missing.FEW_REQUESTS
     )
-    assert estimate.within(0.0, 1.0) == Estimate(0.5, 0.25, 1.0, 9, effective=4.0)
+    assert estimate.clipped(0.0, 1.0) == Estimate(0.5, 0.25, 1.0, 9, effective=4.0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engines.contract.base import EngineInfo, EngineStats
 from engines.process.stream import ReceivedChunk
-from servers.prometheus_metrics import FIRST_TOKEN, PER_TOKEN, WHOLE, Histogram, Metrics, Snapshot, registry_of
+from servers.prometheus_metrics import (
+    E2E_BUCKETS,
+    TPOT_BUCKETS,
+    TTFT_BUCKETS,
+    Histogram,
+    Metrics,
+    Snapshot,
+    registry_of,
+)
 from servers.request_times import RequestTimes
 
 NOTHING_YET = Snapshot(0, 0, False, 0, 0, None)
@@ -51,7 +59,7 @@ def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
     ("edges", "of_vllm", "close"),
     [
         pytest.param(
-            FIRST_TOKEN,
+            TTFT_BUCKETS,
             (
                 0.001,
                 0.005,
@@ -79,13 +87,13 @@ def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
             id="TTFT",
         ),
         pytest.param(
-            PER_TOKEN,
+            TPOT_BUCKETS,
             (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80),
             (0.003, 0.5),
             id="TPOT",
         ),
         pytest.param(
-            WHOLE,
+            E2E_BUCKETS,
             (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960),
             (0.15, 60),
             id="E2E",

@@ -35,14 +35,14 @@ def slo(frame: Frame) -> Section:
 
 
 def _objectives(frame: Frame) -> Table | None:
-    """Show the share of requests within the limit of each objective, if there are several."""
+    """Show the share of requests within each objective's limit, if there are several objectives."""
     if len(frame.objectives) < 2:
         return None
     rows: list[tuple[Cell, ...]] = []
     for stage, name in places(frame):
         verdict = frame.verdict(name, stage.label)
         if verdict is not None:
-            shares = [Number(own.judgement.share, "share", tone=TONES[own.status]) for own in verdict.objectives]
+            shares = [Number(part.judgement.share, "share", tone=TONES[part.status]) for part in verdict.objectives]
             rows.append((Word(stage.label), Word(name), *shares))
     headings = (LOAD, ENGINE, *(Column(objective.text) for objective in frame.objectives))
     title = "Share of requests within each limit"
@@ -92,14 +92,14 @@ def _classes(frame: Frame) -> Table | None:
 
 
 def _class_cells(name: str, views: list[ClassView], shown: list[MetricColumn]) -> Iterator[Cell]:
-    own = [view for view in views if view.name == name]
+    views = [view for view in views if view.name == name]
     yield Word(name)
-    yield count(sum(view.requests for view in own))
-    yield count(sum(view.failed for view in own))
-    judgements = {judgement.objective: judgement for view in own for judgement in view.judgements}
+    yield count(sum(view.requests for view in views))
+    yield count(sum(view.failed for view in views))
+    judgements = {judgement.objective: judgement for view in views for judgement in view.judgements}
     shares = [(j.share.value, objective.q) for objective, j in judgements.items() if j.share.value is not None]
     met = all(share >= q for share, q in shares)
     yield Word("met" if met else "missed", Tone.GOOD if met else Tone.BAD) if shares else None
     for column in shown:
-        runs = [view.metrics[column.name] for view in own if column.name in view.metrics]
+        runs = [view.metrics[column.name] for view in views if column.name in view.metrics]
         yield Number(pooled_percentile(runs, column.statistic), column.unit) if runs else None

@@ -55,7 +55,7 @@ def compare(column: Column, ours: Sample, theirs: Sample, paired: bool) -> tuple
     if not column.relative:
         top, bottom = (np.array(side.values, dtype=np.float64) for side in (ours, theirs))
         difference, p = t_test(top, bottom, paired, min_error=error)
-        return difference.within(-1.0, 1.0), p
+        return difference.clipped(-1.0, 1.0), p
     certain = _against_zero(ours.values, theirs.values)
     return (certain, None) if certain is not None else ratio_test(ours.values, theirs.values, paired, min_error=error)
 

@@ -31,7 +31,7 @@ def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Jud
     for objective in objectives:
         _check_measured(scheduled.filter(outcome="ok"), objective)
     if scheduled.is_empty():
-        return tuple(Judgement.without(objective) for objective in objectives)
+        return tuple(Judgement.not_measured(objective) for objective in objectives)
     by_metric: dict[str, list[Objective]] = {}
     for objective in objectives:
         by_metric.setdefault(objective.metric, []).append(objective)

@@ -78,7 +78,7 @@ def _worth(value: float, runs: Sequence[float]) -> float:
 def _without_intervals(judgements: Sequence[Judgement], plain: Estimate, runs: Sequence[float]) -> Judgement:
     """Judge by the spread of the runs if their requests do not show their correlation, else by the answer that all runs
     have."""
-    objective, between = judgements[0].objective, repeats_interval(runs).within(0.0, 1.0)
+    objective, between = judgements[0].objective, repeats_interval(runs).clipped(0.0, 1.0)
     if between.low is not None and between.low < (between.high or 0.0):
         answer = answer_of(between.low, between.high, objective.q)
         return Judgement(objective, replace(plain, low=between.low, high=between.high), answer)

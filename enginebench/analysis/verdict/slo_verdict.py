@@ -81,7 +81,7 @@ def _pool(objective: Objective, stages: Sequence[StageView]) -> ObjectiveVerdict
 
 
 def _judgement(stage: StageView, objective: Objective) -> Judgement:
-    return stage.judgement(objective) or Judgement.without(objective)
+    return stage.judgement(objective) or Judgement.not_measured(objective)
 
 
 def _status(stages: Sequence[StageView], objective: Objective) -> Status:

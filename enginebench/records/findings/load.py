@@ -84,7 +84,7 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
         yield Evidence("warn", words, remedy)
         return
     # A single user, or evenly spaced arrivals, may repeat.
-    if view.without(Missing.CYCLIC) and not view.is_open and view.load > 1:
+    if view.missing_for(Missing.CYCLIC) and not view.is_open and view.load > 1:
         words = "the users sent their requests in lock step: the same latencies repeat again and again"
         yield Evidence("warn", words, remedy)
 

@@ -1,4 +1,4 @@
-"""A cell that is measured without HTTP: one round of `enginebench bench`, in a process of its own."""
+"""Measure a cell without HTTP, by one round of `enginebench bench` in a separate process."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import PYTHON
 
-POLL = 0.2  # seconds
-ENDING = 5.0  # seconds for the bench to stop its engine
+POLL_INTERVAL = 0.2  # seconds
+STOP_TIMEOUT = 5.0  # seconds for the bench to stop its engine
 
 
 class OutOfTime(Exception):
-    """The budget ends before the cell does."""
+    """The time budget ran out before the cell was measured."""
 
 
 class BenchFailed(Exception):
-    """A sentence."""
+    """The bench failed. The message is one sentence for the user."""
 
 
 def bench_cell(
@@ -40,7 +40,10 @@ def bench_cell(
     title: str,
     deadline: float,
 ) -> None:
-    """Write the document. Raises `BenchFailed`, and `OutOfTime` at the instant `deadline` of the monotonic clock."""
+    """Measure a cell and write its result to `document`.
+
+    Raises `BenchFailed`, or `OutOfTime` when the monotonic clock reaches `deadline`.
+    """
     command = [*PYTHON, "-m", "enginebench", "bench", engine.engine, "--model", model.name, "--repeat", "1"]
     command += ["--output", str(document), *(word for option in texts_of(engine.options) for word in ("-o", option))]
     command += [f"--{name.replace('_', '-')}={text}" for name, text in part.setting_texts.items()]
@@ -54,16 +57,16 @@ def bench_cell(
         began = time.monotonic()
         try:
             while process.poll() is None:
-                time.sleep(POLL)
+                time.sleep(POLL_INTERVAL)
                 shown = last_line(log.read_text(errors="replace")) or "starting"
                 show(None, f"{shown}, {time.monotonic() - began:.0f} s")
                 if time.monotonic() >= deadline:
                     raise OutOfTime
                 if part.limit is not None and time.monotonic() - began >= part.limit:
-                    raise BenchFailed(f"it takes longer than {part.limit:g} s, the limit of this part.")
+                    raise BenchFailed(f"it took longer than {part.limit:g} s, the limit of this part.")
         finally:
             if process.poll() is None:
-                _end(process)
+                _stop(process)
             guard.close()
     if not document.exists():
         line = last_line(log.read_text(errors="replace")) or "it ended without output"
@@ -76,11 +79,11 @@ def bench_cell(
         raise BenchFailed(failures[0])
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """With the engine that it has started: both are in its session."""
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop the bench and the engine that it started, which is in the same session."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
-        process.wait(ENDING)
+        process.wait(STOP_TIMEOUT)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

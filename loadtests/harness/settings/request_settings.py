@@ -52,7 +52,7 @@ class RequestSettings(Sampling):
         "",
         "JSONL, JSON, CSV or Parquet file of requests: prompt, messages or prompt_tokens, and optionally "
         "output_tokens; or what --trace reads, such as ShareGPT's conversations or the folder of a run, without its "
-        "times. hf:OWNER/NAME[:CONFIG[:SPLIT]] is a dataset of Hugging Face, graded are 200 questions with exact "
+        "times. hf:OWNER/NAME[:CONFIG[:SPLIT]] is a dataset on Hugging Face, graded is 200 questions with exact "
         "answers.",
         metavar="PATH|hf:NAME|graded",
         read=dataset_path,

@@ -24,7 +24,7 @@ REMEMBERED = 100_000  # rows that were taken: no process builds more requests ah
 
 
 def dataset(path: str) -> Trace:
-    """Return the rows of a file, of a dataset of Hugging Face, or the graded questions. Raises `UserMistake`."""
+    """Return the rows of a file, of a dataset on Hugging Face, or the graded questions. Raises `UserMistake`."""
     if path == GRADED:
         return graded_questions()
     trace = read_trace(str(hub_rows(path)) if path.startswith(PREFIX) else path)

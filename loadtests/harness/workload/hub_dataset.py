@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face by name, through the rows API of its dataset viewer.
+"""Read datasets on Hugging Face by name, through the rows API of its dataset viewer.
 
     hf:OWNER/NAME[:CONFIG[:SPLIT]]
 
@@ -36,7 +36,7 @@ def hub_rows(name: str) -> Path:
     """Return the file of a dataset's rows, and download it if it is not in the cache. Raises `UserMistake`."""
     parts = NAME.fullmatch(name)
     if parts is None:
-        raise UserMistake(f"a dataset of Hugging Face is hf:OWNER/NAME, optionally with :CONFIG:SPLIT, not `{name}`.")
+        raise UserMistake(f"a dataset on Hugging Face is hf:OWNER/NAME, optionally with :CONFIG:SPLIT, not `{name}`.")
     path = user_cache_path("enginebench") / "datasets" / (re.sub(r"[^\w.-]", "--", name) + ".jsonl")
     if not path.exists():
         rows = list(_rows(name, **_part(name, **parts.groupdict())))

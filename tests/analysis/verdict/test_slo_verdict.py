@@ -85,7 +85,7 @@ def test_the_reason_why_nothing_was_measured(stages: Sequence[StageView], missin
 @pytest.mark.parametrize(
     ("judgement", "status"),
     [
-        pytest.param(Judgement.without(TTFT), Status.NOT_MEASURED, id="nothing is known"),
+        pytest.param(Judgement.not_measured(TTFT), Status.NOT_MEASURED, id="nothing is known"),
         pytest.param(
             Judgement(TTFT, Estimate(None, missing=Missing.UNCOUNTED), OPEN, unknown=20),
             Status.NOT_MEASURED,
