@@ -49,6 +49,7 @@ class BestAnswer:
     ratio: Estimate
     significant: bool | None
     repeats: int
+    candidates: int
     speed: Column = OUTPUT_RATE
 
 
@@ -82,13 +83,6 @@ class Replicas:
     missing: NotPlanned | None = None
     not_simulated: NotPlanned | None = None
     per_million: Estimate = UNPRICED
-
-    @property
-    def at_most(self) -> bool:
-        """Return whether `count` is enough and fewer may do: its load is confirmed as met, no higher one as missed."""
-        if self.count is None or self.capacity is None:
-            return False
-        return self.capacity.met_confirmed and not self.capacity.missed_confirmed
 
     @property
     def confirmed(self) -> bool:

@@ -7,8 +7,8 @@ JUnit XML or a table. A cell is a typed value: no section formats a number, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
@@ -18,9 +18,11 @@ from enginebench.analysis.answer import Answer
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
+from enginebench.records.formatting import ShownUnit, time_unit
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
+MIN_SHOWN = 0.01  # of a shared unit
 Style = Literal["plain", "ratio", "change", "part", "money", "count", "p"]
 """How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (in shares, their
 difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in US dollars; `count`
@@ -44,7 +46,7 @@ class Number:
     `approximate` marks a measured value that is not confirmed (`*`). `significant` is the result of the test of a ratio
     or change, `None` if there was no test. `answered` is the percentile of the answered requests alone, if this one
     falls among failed requests. `over` names a ratio's denominator; `simulated` is the count by simulation, if it
-    differs. `at_most` marks an upper bound.
+    differs. `shown_in` is the unit that a column of durations shares.
     """
 
     estimate: Estimate
@@ -56,7 +58,7 @@ class Number:
     answered: float | None = None
     over: str = ""
     simulated: int | None = None
-    at_most: bool = False
+    shown_in: ShownUnit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +133,25 @@ class Table:
         engines = kept.index(self.engines) if self.engines in kept else None
         return Table(self.key, self.title, columns, rows, engines, self.rows_shown)
 
+    def with_shared_units(self) -> Table:
+        """Write the durations of a column in one unit, unless that would hide digits of the shortest."""
+        columns = [_with_shared_unit(cells) for cells in zip(*self.rows, strict=True)]
+        return replace(self, rows=tuple(zip(*columns, strict=True)))
+
+
+def _with_shared_unit(cells: Sequence[Cell]) -> list[Cell]:
+    values = [c.estimate.value for c in cells if isinstance(c, Number) and c.unit == "s" and c.style == "plain"]
+    sizes = [value for value in values if value is not None and 0 < value < math.inf]
+    unit = time_unit(sizes)
+    if not sizes or min(sizes) * unit.scale < MIN_SHOWN:
+        return list(cells)
+    durations = (isinstance(cell, Number) and cell.unit == "s" for cell in cells)
+    return [replace(c, shown_in=unit) if duration else c for c, duration in zip(cells, durations, strict=True)]  # type: ignore[type-var]
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`label` names the point (a load); `status` and `confirmed` are those of its SLO verdict, if there is one, and
-    `missed` names the metrics of other charts that missed their limits. A
+    """`label` names the point (a load); `status` and `confirmed` are those of its SLO verdict, if there is one. A
     percentile that falls among failed requests is +∞, and drawn at the top."""
 
     x: float
@@ -145,7 +161,6 @@ class Point:
     label: str = ""
     status: Status | None = None
     confirmed: bool = True
-    missed: str = ""
 
     @property
     def failed(self) -> bool:

@@ -138,6 +138,7 @@ def _best(frame: Frame) -> Answer:
         ratio=Estimate(None) if compared is None else compared.ratio,
         significant=None if compared is None else compared.significant,
         repeats=min(len(frame.engine(name).runs) for name in frame.names[:2]),
+        candidates=len(frame.names),
         speed=frame.speed,
     )
 

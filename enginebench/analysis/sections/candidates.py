@@ -60,7 +60,7 @@ class _Row:
 def candidates(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None) -> Table:
     """Show the engines at their common load, the best first, or every load of a single engine."""
     table = by_engine(frame, replicas, peak) if len(frame.engines) > 1 else by_load(frame)
-    return table.without_empty_columns()
+    return table.without_empty_columns().with_shared_units()
 
 
 def by_load(frame: Frame) -> Table:
@@ -98,9 +98,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     formats = frame.tested.formats if len(set(frame.tested.formats.values())) > 1 else {}
     rows = [_Row(name, stage, loads.get(stage, 0.0)) for name, stage in stages.items()]
     unit = frame.stages[0].load_unit if frame.stages else ""
-    speed, ratio = (
-        (frame.speed.title, "against the next best") if frame.one_token else (OUTPUT_RATE.unit, "tokens/s ratio")
-    )
+    speed = frame.speed.title if frame.one_token else OUTPUT_RATE.unit
     columns: list[tuple[Column, Callable[[_Row], Cell]]] = [
         (ENGINE, lambda row: Word(row.engine)),
         (Column("format", text=True, rank=3), lambda row: word(formats.get(row.engine))),
@@ -108,11 +106,11 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
-        (Column("per 1M output tokens", rank=3), lambda row: _dollars(costs.get(row.engine))),
+        (Column("per 1M output tokens at full load", rank=3), lambda row: _dollars(costs.get(row.engine))),
         (Column(f"requests within the limits{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{speed}{at}"), lambda row: _speed(frame, row, frame.speed)),
         (GRADED, lambda row: _correct(frame, row)),
-        *([] if peak else [(Column(ratio, rank=1), lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
+        *([] if peak else [(Column("against the next row", rank=1), lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
         (Column("cold start", rank=4), lambda row: _cold_start(frame, row)),
@@ -198,7 +196,7 @@ def _durations(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callabl
     seconds = {row.stage: sum(view.seconds for view in frame.engine(row.engine).at(row.stage)) for row in rows}
     if not seconds or max(seconds.values()) < LONGER * min(seconds.values()):
         return []
-    return [(Column("measured", rank=2), lambda row: Number(Estimate(seconds[row.stage]), "s"))]
+    return [(Column("duration", rank=2), lambda row: Number(Estimate(seconds[row.stage]), "s"))]
 
 
 def _speed(frame: Frame, row: _Row, column: MetricColumn) -> Cell:
@@ -248,16 +246,13 @@ def _replicas(replicas: Replicas | None) -> Cell:
         return None
     if replicas.missing is not None:
         return Word(replicas.missing.value, Tone.CAUTION)
-    unconfirmed = not replicas.confirmed
-    return replace(
-        count(replicas.count), approximate=unconfirmed, simulated=replicas.simulated, at_most=replicas.at_most
-    )
+    return replace(count(replicas.count), approximate=not replicas.confirmed, simulated=replicas.simulated)
 
 
 def _month(replicas: Replicas | None) -> Cell:
     if replicas is None or replicas.month is None:
         return None
-    return replace(money(Estimate(replicas.month)), approximate=not replicas.confirmed, at_most=replicas.at_most)
+    return replace(money(Estimate(replicas.month)), approximate=not replicas.confirmed)
 
 
 def _dollars(amount: Estimate | None) -> Cell:

@@ -30,8 +30,7 @@ from enginebench.records.metrics import TTFT
 from enginebench.records.view import Estimate
 
 PERIODS = "periods"  # key of the table
-BURST = ("before", "during", "after")
-RECOVERED_BURST = ("before", "during", "recovering", "recovered")
+AFTER = {True: ("until met again", "met again"), False: ("until as before", "as before")}  # with an SLO, without
 
 
 def worst_disruption(frame: Frame) -> tuple[Disruption, ...]:
@@ -73,12 +72,16 @@ def worst_periods(disruptions: Sequence[Disruption]) -> Table:
         title += f" {worst.command or 'burst'} {number} of {len(disruptions)}, which "
         title += "did not recover" if worst.over_after is None else "had the longest TTFT"
     title += f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 and number == 1 else ""
-    return replace(periods(worst), title=title)
+    return replace(periods(worst, number), title=title)
 
 
-def periods(disruption: Disruption) -> Table:
+def periods(disruption: Disruption, number: int = 1) -> Table:
+    """Show the time before the first disruption of the window, and that during and after this one."""
     rows: list[tuple[Cell, ...]] = []
-    names = (BURST if len(disruption.periods) <= len(BURST) else RECOVERED_BURST)[: len(disruption.periods)]
+    kind = disruption.command or "burst"
+    before = "before" if number == 1 else f"before {kind} 1"
+    after = AFTER[disruption.judged] if len(disruption.periods) > 3 else ("after",)
+    names = (before, "during", *after)[: len(disruption.periods)]
     for name, period in zip(names, disruption.periods, strict=True):
         seconds = period.end - period.start
         rows.append(
@@ -95,7 +98,7 @@ def periods(disruption: Disruption) -> Table:
         )
     numbers = ("failed", "within the limits", "TTFT p50", "TTFT p95", "longest TTFT")
     headings = (Column("", text=True), Column("duration"), Column("req/s"), REQUESTS, *map(Column, numbers))
-    headings = (*headings, Column("most in flight", rank=2))
+    headings = (*headings, Column("peak in flight", rank=2))
     return Table(PERIODS, "", headings, tuple(rows)).without_empty_columns()
 
 
@@ -105,7 +108,8 @@ def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figu
     points = tuple(Point(due, ttft) for due, ttft in disruptions[0].first_tokens)
     limit = next((objective.limit for objective in frame.objectives if objective.metric == TTFT), None)
     ends = [(part.end, part.over_after) for part in disruptions]
-    marks = [Point(end + after, None, label="recovered") for end, after in ends if after is not None]
+    label = AFTER[disruptions[0].judged][1]
+    marks = [Point(end + after, None, label=label) for end, after in ends if after is not None]
     return Figure(
         key="disruption",
         title="TTFT of each request by time",
@@ -125,7 +129,7 @@ def disruptions(frame: Frame) -> Section:
     blocks: list[Block] = []
     for run in frame.runs:
         for number, disruption in enumerate(run.disruptions, 1):
-            table = periods(disruption)
+            table = periods(disruption, number)
             title = f"{run.label}, repeat {run.repeat + 1}: {disruption.command or 'burst'}"
             blocks.append(Table(f"periods-{run.run_id}-{number}", title, table.columns, table.rows))
     return Section("disruptions", "Bursts and outages", tuple(blocks))

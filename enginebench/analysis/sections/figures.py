@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.sections.candidates import latency_columns
 from enginebench.analysis.summary.distributions import CURVE
-from enginebench.analysis.verdict.slo_verdict import Status
+from enginebench.records.formatting import in_words
 from enginebench.records.metrics import (
     CONCURRENCY,
+    FAILURE_SHARE,
     QUANTITY_BY_NAME,
     REQUEST_METRICS,
     THROUGHPUT,
@@ -21,6 +23,7 @@ from enginebench.records.metrics import (
     Metric,
     columns,
 )
+from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.view import Estimate, StageView
 
 LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithmic
@@ -28,20 +31,45 @@ FLOW = (QUANTITY_BY_NAME[CONCURRENCY], QUANTITY_BY_NAME[THROUGHPUT])
 
 
 def first_figure(frame: Frame) -> Figure | None:
-    """Draw, for every candidate, the SLO's own latency by load; without an SLO, throughput against speed. If only one
-    load was measured, draw the distribution of TTFT."""
+    """Draw, for every candidate, how much of the SLO's limits each load uses; without an SLO throughput against speed,
+    or TTFT if no answer has a second token. If only one load was measured, draw the distribution of TTFT."""
     if len(frame.stages) < 2:
         return next(distributions(frame), None)
-    trade = not (frame.objectives or frame.one_token or len(frame.engines) == 1)
-    return (pareto(frame) if trade else None) or by_load(frame, frame.speed if frame.one_token else _limiting(frame))
+    if frame.one_token:
+        return by_load(frame, frame.speed)
+    if len(frame.objectives) > 1:
+        return limits_used(frame)
+    trade = pareto(frame) if not frame.objectives and len(frame.engines) > 1 else None
+    limited = next((column_of(objective) for objective in frame.objectives), None)
+    return trade or by_load(frame, limited or latency_columns(frame)[0])
 
 
-def _limiting(frame: Frame) -> Column:
-    """Return the latency that most engines miss at the lowest load that misses the SLO, else the first one."""
-    ends = [capacity.at(capacity.beyond) for capacity in frame.capacities.values()]
-    objectives = [own for verdict in ends if verdict is not None for own in verdict.slo.objectives]
-    missed = Counter(column_of(own.objective) for own in objectives if own.status is Status.MISSED)
-    return max(latency_columns(frame), key=lambda column: missed[column])
+def limits_used(frame: Frame) -> Figure | None:
+    """Draw the largest of all limited values as a multiple of its limit: above 1 the SLO is missed."""
+    series = []
+    for engine in frame.engines:
+        stages = [stage for stage in frame.stages if engine.at(stage.label)]
+        points = [_point(frame, engine.label, stage, _largest(frame, engine, stage.label)) for stage in stages]
+        series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
+    names = in_words([objective.text.partition(" ≤")[0] for objective in frame.objectives])
+    title = f"Largest of {names}, each ÷ its limit"
+    return _over_load(frame, "limits-used", title, Axis("multiple of the limit"), series, 1.0)
+
+
+def _largest(frame: Frame, engine: EngineRuns, stage: str) -> Estimate:
+    """Return the value that is largest as a multiple of its limit; without a value if one is missing."""
+    multiples = [_multiple(engine, stage, objective) for objective in frame.objectives]
+    complete = all(multiple.value is not None for multiple in multiples)
+    return max(multiples, key=lambda multiple: multiple.value or 0.0) if complete else Estimate(None)
+
+
+def _multiple(engine: EngineRuns, stage: str, objective: Objective) -> Estimate:
+    column = column_of(objective)
+    if column is not None:
+        return engine.column(stage, column).scaled(1 / objective.limit)
+    if objective.metric == FAILURES and objective.q < 1:
+        return engine.estimate(stage, FAILURE_SHARE).scaled(1 / (1 - objective.q))
+    return Estimate(0.0)
 
 
 def figures(frame: Frame) -> Iterator[Figure]:
@@ -73,31 +101,35 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     series = []
     for engine in frame.engines:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
-        points = [_point(frame, engine.label, stage, engine.column(stage.label, column), column) for stage in stages]
+        points = [_point(frame, engine.label, stage, engine.column(stage.label, column)) for stage in stages]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
+    objective = next((objective for objective in frame.objectives if column_of(objective) == column), None)
+    title = column.title if isinstance(column.measure, Metric) else column.full_title
+    axis, limit = Axis(column.title, column.unit), None if objective is None else objective.limit
+    return _over_load(frame, column.key.replace(" ", "-"), title, axis, series, limit)
+
+
+def _over_load(
+    frame: Frame, key: str, title: str, axis: Axis, series: Sequence[Series], limit: float | None
+) -> Figure | None:
     values = [y for drawn in series for point in drawn.points if (y := point.y) is not None and math.isfinite(y)]
     if not values:
         return None
-    objective = next((objective for objective in frame.objectives if column_of(objective) == column), None)
     return Figure(
-        key=column.key.replace(" ", "-"),
-        title=column.title if isinstance(column.measure, Metric) else column.full_title,
+        key=key,
+        title=title,
         kind="load",
         x=_load_axis(frame),
-        y=Axis(column.title, column.unit, _logarithmic(values)),
+        y=replace(axis, logarithmic=_logarithmic(values)),
         series=tuple(drawn for drawn in series if drawn.points),
-        limit=objective.limit if objective is not None else None,
-        limit_title="SLO" if objective is not None else "",
+        limit=limit,
+        limit_title="" if limit is None else "SLO",
         at=next((_place(frame, stage) for stage in frame.stages if stage.label == frame.stage), None),
     )
 
 
-def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate, shown: Column | None = None) -> Point:
-    """If another metric than the one that is shown missed its limit, name it."""
+def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate) -> Point:
     verdict = frame.verdict(engine, stage.label)
-    objectives = () if verdict is None or shown is None else verdict.objectives
-    missed = [own.objective for own in objectives if own.status is Status.MISSED]
-    others = [] if any(column_of(objective) == shown for objective in missed) else missed
     failed = estimate.value is not None and math.isinf(estimate.value)
     high = None if estimate.high is None or math.isinf(estimate.high) else estimate.high
     return Point(
@@ -108,7 +140,6 @@ def _point(frame: Frame, engine: str, stage: StageView, estimate: Estimate, show
         label=stage.label,
         status=None if verdict is None else verdict.status,
         confirmed=verdict is None or verdict.confirmed,
-        missed=", ".join(dict.fromkeys(objective.text.partition(" ")[0] for objective in others)),
     )
 
 

@@ -72,7 +72,8 @@ def _results(frame: Frame) -> Table:
             cells.append(Number(estimate, column.unit, answered=answered))
         rows.append(tuple(cells))
     engines = 1 if len(frame.engines) > 1 else None
-    return Table("results", "Results by load", tuple(headings), tuple(rows), engines).without_empty_columns()
+    table = Table("results", "Results by load", tuple(headings), tuple(rows), engines)
+    return table.without_empty_columns().with_shared_units()
 
 
 def _parts(frame: Frame) -> Table:

@@ -28,7 +28,7 @@ from enginebench.records.formatting import (
 from enginebench.records.view import Estimate, Missing
 
 UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "*", "≥", "<", "[ ]", "∞", "answered"
-AT_MOST, SIMULATED = "≤", "simulated"
+SIMULATED = "simulated"
 DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
 DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
 UNTESTED = "ᵇ"  # behind a ratio of too few repeats
@@ -173,9 +173,6 @@ def _number(number: Number) -> Shown:
     if number.simulated is not None:
         note = f"({SIMULATED}: {number.simulated:,})"
         signs.append(SIMULATED)
-    if number.at_most:
-        text = f"{AT_MOST} {text}"
-        signs.append(AT_MOST)
     if number.approximate:
         text += UNCONFIRMED
         signs.append(UNCONFIRMED)
@@ -201,6 +198,9 @@ def _texts(number: Number, estimate: Estimate) -> tuple[str, str]:
         return f"${significant(value)}", _interval(estimate, PLAIN)
     if number.unit == "B":
         return format_bytes(value), ""
+    unit = number.shown_in
+    if unit is not None and value and math.isfinite(value):
+        return f"{unit.write(value)} {unit.name}", _interval(estimate, unit)
     return format_value(value, number.unit), _interval(estimate, _unit(value, number.unit))
 
 

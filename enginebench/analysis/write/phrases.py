@@ -15,7 +15,6 @@ from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import SloVerdict
 from enginebench.analysis.write.cells import (
     ANSWERED,
-    AT_MOST,
     BELOW,
     DASHES,
     INTERVAL,
@@ -27,7 +26,7 @@ from enginebench.analysis.write.cells import (
     load_number,
     signs_of,
 )
-from enginebench.records.formatting import INFINITE, format_limit, in_words, join_labels, significant
+from enginebench.records.formatting import INFINITE, ShownUnit, format_limit, in_words, join_labels
 from enginebench.records.load import Burst, Rate, Segment
 from enginebench.records.metrics import E2E, NTPOT, OBJECTIVES, TPOT, TTFT
 from enginebench.records.slo import Objective
@@ -35,6 +34,7 @@ from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
 MAX_NAMES = 3  # engines, models or formats that a line names
+MAX_LOADS = 8  # that a line lists
 MEANINGS = {
     Missing.NOT_OBSERVED: "not measured",
     Missing.FEW_REPEATS: "fewer than three repeats: not tested",
@@ -45,11 +45,9 @@ MEANINGS = {
 }
 """Codes that need other words than their names."""
 LEGEND = {
-    UNCONFIRMED: "not confirmed: too few requests or runs (requests served together count for fewer); unmarked: "
-    "confirmed, with 95 % confidence",
+    UNCONFIRMED: "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
     OPEN_ENDED: "nothing higher was tested",
     BELOW: "missed at this load, the lowest tested",
-    AT_MOST: "is enough; fewer may do",
     SIMULATED: "what a model of these runs needs; plan with the number above it, which was measured",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
@@ -59,8 +57,8 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = (("every verdict", "is confirmed, with 95 % confidence"),)
-RECOVERED = (("recovered", "20 requests in a row are within the limits, and so are those that follow"),)
+CONFIRMED = (("confirmed", "every load that is met or missed, with 95 % confidence"),)
+RECOVERED = (("met again", "20 requests in a row and all later ones meet the SLO"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
     TPOT: "time per further token (TPOT)",
@@ -68,12 +66,12 @@ SPELLED_OUT = {
     NTPOT: "time per token with the wait (NTPOT)",
 }
 PURPOSES = {
-    "bracket": "Find and confirm the limit of {engine}, between {load} and {beyond}",
+    "bracket": "Find the highest load of {engine} within the SLO, between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
     "continue_tune": "Go on with the race, which keeps what it has measured",
     "serve": "Serve with {variant}",
     "confirm_alone": "Tune {variant} alone in longer runs, which vary less",
-    "search": "Find the limit, and confirm it",
+    "search": "Find the highest load within the SLO",
     "higher": "Test {engine} above {load}",
     "confirm_higher": "Test {engine} at {load} again, and above",
     "lower": "Test {engine} below {beyond}",
@@ -83,7 +81,7 @@ PURPOSES = {
     "slo": "Name an SLO to learn how many users meet it",
     "plan": "Plan replicas: replace PEAK by your peak, such as {peak}",
     "buy": "Deploy {replicas} of {engine}",
-    "confirm": "Confirm the limit of {engine}, then plan again",
+    "confirm": "Confirm the highest load of {engine} within the SLO, then plan again",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
     "sustained": "Find the highest load that one server sustains within the SLO",
@@ -105,12 +103,12 @@ def title(document: Document) -> str:
 
 
 def tested_line(tested: Tested) -> str:
-    """`SmolLM2-135M on vLLM · 32-token prompts, 8-token answers · closed loop, 1 and 8 users, 10 s each · …`"""
+    """`SmolLM2-135M on vLLM · 32-token prompts, 8-token answers · closed loop, 1 and 8 users · one run of 10 s per load`"""
     parts = [
         _subject(tested),
         _lengths(tested),
         _load(tested),
-        _repeats(tested),
+        _runs(tested),
         in_words(sorted(set(tested.formats.values()))),
         _hardware(tested),
         _dates(tested.dates),
@@ -145,9 +143,9 @@ def legend(document: Document) -> tuple[tuple[str, str], ...]:
     table = document.candidates
     signs = _legend(signs_of([table] if table is not None else []))
     judged = table is not None and any(isinstance(cell, Capacity | SloVerdict) for row in table.rows for cell in row)
-    periods = table is not None and table.key == PERIODS
+    again = table is not None and table.key == PERIODS and bool(document.objectives)
     all_confirmed = judged and not any(sign == UNCONFIRMED for sign, _ in signs)
-    return (*CONFIRMED * all_confirmed, *signs, *RECOVERED * periods, *_abbreviations(document))
+    return (*CONFIRMED * all_confirmed, *signs, *RECOVERED * again, *_abbreviations(document))
 
 
 def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
@@ -187,17 +185,19 @@ def about(seconds: float) -> str:
     return f"about {max(10 * round(seconds / 10), 10)} s"
 
 
-def limit_title(figure: Figure) -> str:
-    """`SLO ≤ 600 ms`"""
+def limit_title(figure: Figure, unit: ShownUnit | None = None) -> str:
+    """`SLO ≤ 600 ms`, or in the unit of an axis: `SLO ≤ 0.6 s`"""
     if figure.limit is None:
         return ""
-    return f"{clean(figure.limit_title) or 'SLO'} ≤ {limit_text(figure)}"
+    return f"{clean(figure.limit_title) or 'SLO'} ≤ {limit_text(figure, unit)}"
 
 
-def limit_text(figure: Figure) -> str:
+def limit_text(figure: Figure, unit: ShownUnit | None = None) -> str:
     if figure.limit is None:
         return ""
-    return format_limit(figure.limit) if figure.y.unit == "s" else significant(figure.limit)
+    if figure.y.unit != "s":
+        return f"{figure.limit:g}"
+    return format_limit(figure.limit) if unit is None else f"{figure.limit * unit.scale:g} {unit.name}"
 
 
 def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str:
@@ -242,15 +242,10 @@ def _load(tested: Tested) -> str:
     if not tested.loads:
         return ""
     numbers = [load_number(load) for load in tested.loads]
-    loads = in_words(numbers) if len(numbers) <= MAX_NAMES else f"{numbers[0]} to {numbers[-1]}"
+    loads = in_words(numbers) if len(numbers) <= MAX_LOADS else f"{numbers[0]} to {numbers[-1]}"
     unit = "user" if tested.unit == "users" and tested.loads == (1.0,) else tested.unit
     loads = _profile(tested) or tested.trace or f"{loads} {unit}"
-    text = f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
-    if tested.seconds is None or tested.profile or tested.trace is not None:
-        return text
-    shortest, longest = (f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}" for seconds in tested.seconds)
-    span = shortest if shortest == longest else f"{shortest} to {longest}"
-    return f"{text}, {span} s{' per load' if len(numbers) > 1 else ''}"
+    return f"{'open' if tested.open_loop else 'closed'} loop, {loads}".rstrip()
 
 
 def _profile(tested: Tested) -> str:
@@ -265,6 +260,16 @@ def _profile(tested: Tested) -> str:
             parts.append(f"{rates} {Rate.unit}" + ("" if part.seconds is None else f" for {part.seconds:g} s"))
     repeated = tested.seconds is not None and tested.seconds[1] > length
     return ", then ".join(parts) + (", repeated" if parts and repeated else "")
+
+
+def _runs(tested: Tested) -> str:
+    """`3 interleaved repeats of 12 s per load`"""
+    text = _repeats(tested)
+    if tested.seconds is None or tested.profile or tested.trace is not None:
+        return text
+    shortest, longest = (f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}" for seconds in tested.seconds)
+    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    return f"{text} of {span} s{' per load' if len(tested.loads) > 1 else ''}"
 
 
 def _repeats(tested: Tested) -> str:

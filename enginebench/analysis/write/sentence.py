@@ -42,12 +42,7 @@ from enginebench.records.metrics import OUTPUT_RATE, TTFT_PARTS, Quantity
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate
 
-DELAYS = (
-    "The load generator",
-    "The server's queue",
-    "Reading the prompt (prefill)",
-    "Delivery to the client",
-)
+DELAYS = ("the load generator", "the server's queue", "reading the prompt (prefill)", "delivery to the client")
 UNSURE = " (not confirmed)"
 MAX_STARTS = 3
 GROWN = dict(zip(TTFT_PARTS, DELAYS, strict=True))
@@ -118,7 +113,9 @@ def _capacity(answer: CapacityAnswer) -> str:
     values = in_words(_percentiles(capacity.objectives, above))
     remarks = ", ".join([*filter(None, [values]), *["not confirmed"] * (not capacity.missed_confirmed)])
     text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({remarks})' if remarks else ''}."
-    return f"{text} {GROWN[answer.bottleneck.name]} adds most of the TTFT." if answer.bottleneck else text
+    if answer.bottleneck is None:
+        return text
+    return f"{text} At {load_number(beyond)} {GROWN[answer.bottleneck.name]} adds most of the TTFT."
 
 
 def _verb(load: float, unit: str, one_load: str, several: str) -> str:
@@ -148,7 +145,7 @@ def _best(answer: BestAnswer) -> str:
     capacities = (best.capacity, following.capacity)
     if None not in capacities and capacities[0].load != capacities[1].load:  # type: ignore[union-attr]
         return _by_capacity(answer)
-    names = clean(best.name), clean(following.name)
+    first, second = clean(best.name), clean(following.name)
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
     sustained = None if best.capacity is None else best.capacity.load
     if sustained is not None and answer.load > sustained:  # beyond what both sustain
@@ -156,31 +153,36 @@ def _best(answer: BestAnswer) -> str:
         place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
         slo = ""
     if answer.speed != OUTPUT_RATE:
-        return f"{place} {_latencies(answer, *names)}{slo}."
+        return f"{place} {_latencies(answer)}{slo}."
     tokens = [_tokens(contender.speed) for contender in (best, following)]
     if answer.significant is False:
-        return f"{place} {names[0]} and {names[1]} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."
+        return f"{place} {first} and {second} serve {tokens[0]} and {tokens[1]}: no significant difference{slo}."
     if best.speed.value is None:
-        return f"{place} no output tokens were measured for {names[0]}{slo}."
+        return f"{place} no output tokens were measured for {first}{slo}."
     ratio = answer.ratio.value
     if ratio is None or math.isinf(ratio):
-        return f"{place} {names[0]} serves {tokens[0]}, {names[1]}, the next best, {tokens[1]}{slo}."
-    return (
-        f"{place} {names[0]} serves {tokens[0]}, {_ratio(answer.ratio)} as many as {names[1]}, the next best"
-        f"{_runs(answer)}{slo}."
-    )
+        return f"{place} {first} serves {tokens[0]}, {second}{_rank(answer, ',')} {tokens[1]}{slo}."
+    lead = f"{_ratio(answer.ratio)} as many as {second}{_rank(answer)}{_runs(answer)}"
+    return f"{place} {first} serves {tokens[0]}, {lead}{slo}."
 
 
-def _latencies(answer: BestAnswer, best: str, following: str) -> str:
+def _rank(answer: BestAnswer, end: str = "") -> str:
+    """Say that the second of several candidates is the next best; of two that is plain."""
+    return f", the next best{end}" if answer.candidates > 2 else ""
+
+
+def _latencies(answer: BestAnswer) -> str:
     """Compare engines by a latency: `TTFT p50 of a is 833 ms, 27 % [11, 43] lower than of b, the next best`."""
-    values = [contender.speed.value for contender in (answer.best, answer.next)]
+    contenders = (answer.best, answer.next)
+    first, second = (clean(contender.name) for contender in contenders)
+    values = [contender.speed.value for contender in contenders]
     ours, theirs = ("unknown" if value is None else format_seconds(value) for value in values)
     if answer.significant is False:
-        return f"{answer.speed.title} of {best} and {following} is {ours} and {theirs}: no significant difference"
-    text = f"{answer.speed.title} of {best} is {ours}"
+        return f"{answer.speed.title} of {first} and {second} is {ours} and {theirs}: no significant difference"
+    text = f"{answer.speed.title} of {first} is {ours}"
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
-        return f"{text}, of {following}, the next best, {theirs}"
-    return f"{text}, {_lower(answer.ratio)} than of {following}, the next best{_runs(answer)}"
+        return f"{text}, of {second}{_rank(answer, ',')} {theirs}"
+    return f"{text}, {_lower(answer.ratio)} than of {second}{_rank(answer)}{_runs(answer)}"
 
 
 def _lower(change_by: Estimate, share: bool = False) -> str:
@@ -192,13 +194,13 @@ def _lower(change_by: Estimate, share: bool = False) -> str:
 
 def _by_capacity(answer: BestAnswer) -> str:
     best, following = answer.best, answer.next
-    names = clean(best.name), clean(following.name)
-    text = f"{names[0]} meets the SLO up to {_highest(best.capacity)}"
+    first, second = clean(best.name), clean(following.name)
+    text = f"{first} meets the SLO at {_highest(best.capacity)}"
     capacity = following.capacity
     if capacity is not None and capacity.load is not None:
-        text += f", {names[1]}, the next best, up to {_limit(capacity)}"
+        text += f", {second}{_rank(answer, ',')} at {load_number(capacity.load)}{_remarks(capacity)}"
     elif capacity is not None and capacity.beyond is not None:
-        text += f"; {names[1]}, the next best, misses it at {load_text(capacity.beyond, capacity.unit)}"
+        text += f"; {second}{_rank(answer, ',')} misses it at {load_text(capacity.beyond, capacity.unit)}"
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
         return f"{text}."
     text += f"; at {clean(answer.stage)}"
@@ -206,19 +208,22 @@ def _by_capacity(answer: BestAnswer) -> str:
         measure = "tokens/s have" if answer.speed == OUTPUT_RATE else f"{answer.speed.title} has"
         return f"{text} their {measure} no significant difference."
     if answer.speed != OUTPUT_RATE:
-        return f"{text} {answer.speed.title} of {names[0]} is {_lower(answer.ratio)}{_runs(answer)}."
-    return f"{text} {names[0]} serves {_ratio(answer.ratio)} as many tokens/s{_runs(answer)}."
+        return f"{text} {answer.speed.title} of {first} is {_lower(answer.ratio)}{_runs(answer)}."
+    return f"{text} {first} serves {_ratio(answer.ratio)} the tokens/s of {second}{_runs(answer)}."
 
 
 def _highest(capacity: Capacity | None) -> str:
     if capacity is None or capacity.load is None:
         return "no load"
+    return f"{load_text(capacity.load, capacity.unit)}{_remarks(capacity)}"
+
+
+def _remarks(capacity: Capacity) -> str:
+    """` (the highest tested, not confirmed)`, ` (16 missed, not confirmed)`"""
     remarks = ["the highest tested"] * (capacity.beyond is None) + ["not confirmed"] * (not capacity.met_confirmed)
-    return load_text(capacity.load, capacity.unit) + (f" ({', '.join(remarks)})" if remarks else "")
-
-
-def _limit(capacity: Capacity) -> str:
-    return f"{load_number(capacity.load or 0.0)}{'' if capacity.met_confirmed else UNSURE}"
+    if capacity.beyond is not None and capacity.met_confirmed and not capacity.missed_confirmed:
+        remarks = [f"{load_number(capacity.beyond)} missed", "not confirmed"]
+    return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def _both(best: Contender, following: Contender) -> str:
@@ -270,22 +275,19 @@ def _replicas(answer: ReplicasAnswer) -> str:
     if not planned:
         return f"No number of replicas for {peak} is known: {_reason(answer.candidates)}."
     first = planned[0]
-    count = f"{_number(first)} {'replica' if first.number == 1 else 'replicas'}"
+    count = counted(first.number or 0, "replica")
     if len(answer.candidates) == 1:
         return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
     equal = [candidate for candidate in planned if (candidate.number, candidate.month) == (first.number, first.month)]
     others = planned[len(equal) :]
-    names = clean(first.name)
-    if len(equal) > 1:
-        names += f" and {clean(equal[1].name) if len(equal) == 2 else f'{len(equal) - 1} others'}"
-    each = "each " if len(equal) > 1 else ""
-    text = f"{names} {each}{_needs(equal)} {count} for {peak}{_month(first, ' a month')}{_unsure(first)}"
+    names = " or ".join(clean(candidate.name) for candidate in equal[:2])
+    names = names if len(equal) <= 2 else f"{clean(first.name)} or of {len(equal) - 1} others"
+    text = f"Plan {count} of {names} for {peak}{_month(first, ' a month')}{_unsure(first)}"
     if others and len(equal) == 1:
         second, *others = others
-        text += f"; {clean(second.name)} needs {_number(second)}{_month(second)}{_unsure(second)}"
-        if others:
-            more = all((other.number or 0) > (second.number or 0) for other in others)
-            text += f"; {counted(len(others), 'other')} {_needs(others)} {'more' if more else 'as many or more'}"
+        text += f", or {second.number:,} of {clean(second.name)}{_month(second)}{_unsure(second)}"
+        more = all((other.number or 0) > (second.number or 0) for other in others)
+        text += f"; {counted(len(others), 'other')} {_needs(others)} {'more' if more else 'as many or more'}" * bool(others)
     elif others:
         text += f"; {counted(len(others), 'other')} {_needs(others)} more"
     if without:
@@ -303,10 +305,6 @@ def _reason(candidates: Sequence[Replicas]) -> str:
 
 def _needs(candidates: Sequence[Replicas]) -> str:
     return "needs" if len(candidates) == 1 else "need"
-
-
-def _number(candidate: Replicas) -> str:
-    return f"{'at most ' if candidate.at_most else ''}{candidate.number or 0:,}"
 
 
 def _month(candidate: Replicas, per: str = "") -> str:
@@ -338,8 +336,9 @@ def _burst(answer: BurstAnswer) -> str:
         return f"{text} {never} ({after}one run)."
     again = "met again" if answer.judged else "is back to what it was"
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    most, since = ("", f"the {kind}") if total == 1 else ("at most ", "each")
-    return f"{text} {again} {most}{seconds} s after {since} {'began' if answer.command else 'ended'} (one run)."
+    if total == 1:
+        return f"{text} {again} {seconds} s after the {kind} {'began' if answer.command else 'ended'} (one run)."
+    return f"{text} {again} within {seconds} s of the {'start' if answer.command else 'end'} of each (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

@@ -126,8 +126,6 @@ class _Drawing:
         unit = self.unit.name if self.unit.name not in {"", axis.title} else ""
         title = f"{axis.title}, {unit}" if unit else axis.title
         title += " (logarithmic)" if self.y.kind == "log" else ""
-        missed = dict.fromkeys(point.missed for part in self.series for point in part.points if point.missed)
-        title += f"; × below the limit: missed by {' or '.join(missed)}" if missed else ""
         yield f'<text x="2" y="{FONT}" class="muted">{_text(title)}</text>'
         for tick in self.y.ticks():
             y = self.y(tick)
@@ -181,7 +179,7 @@ class _Drawing:
             return
         y, plot = self.y(self.figure.limit * self.unit.scale), self.plot
         yield f'<line x1="{plot.left:.1f}" x2="{plot.right:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>'
-        text = limit_title(self.figure)
+        text = limit_title(self.figure, self.unit)
         places = [plot.left + 4, plot.right - width_of(text) - 4, (plot.left + plot.right - width_of(text)) / 2]
         box = self.labels.place(text, [(x, at) for x in places for at in (y - 5, y + FONT + 3)], needed=True)
         if box is not None:

@@ -24,7 +24,8 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"{counted(users, 'user')} had no answer yet when measuring began: the load was not full",
+            f"{users:,} of {view.load:,.0f} users still waited for their first answer when measuring began",
+            "make the warm-up longer, or ask for shorter answers",
         )
     if unanswered := view.count("unanswered"):
         yield Evidence(
@@ -78,15 +79,15 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     in which the users keep their order."""
     dispersion = view.value("dispersion")
     varied = not str(run.workload.get("output_tokens") or 1).isdigit()
-    remedy = "send arrivals that do not wait for answers: `enginebench run rate`" if varied else ""
+    remedy = "`enginebench run rate` sends requests independently of each other" if varied else ""
     if dispersion is not None and dispersion >= LOCK_STEP:
         words = "the users sent their requests in lock step: queues are longer than with independent users"
         yield Evidence("warn", words, remedy)
         return
     # A single user, or evenly spaced arrivals, may repeat.
     if view.missing_for(Missing.CYCLIC) and not view.is_open and view.load > 1:
-        words = "the users sent their requests in lock step: the same latencies repeat again and again"
-        yield Evidence("warn", words, remedy)
+        words = "the users sent their requests in lock step: latencies repeat, and have no intervals"
+        yield Evidence("note" if varied else "warn", words, remedy)
 
 
 def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:
