@@ -280,7 +280,7 @@ def _repeats(tested: Tested) -> str:
     if fewest != most:
         return f"{fewest} to {most} runs each"
     if several:
-        return f"{most} interleaved repeats" if tested.interleaved else f"{most} repeats, not interleaved"
+        return f"{most} interleaved repeats" if tested.interleaved else f"{most} non-interleaved repeats"
     return f"{most} repeats"
 
 

@@ -100,7 +100,7 @@ def test_convoys_of_users_are_told(tmp_path: Path) -> None:
     ("lengths", "remedy"),
     [
         ("16", "vary the lengths: --output-tokens uniform:LOW-HIGH"),
-        ("uniform:8-24", "send arrivals that do not wait for answers: `enginebench run rate`"),
+        ("uniform:8-24", "`enginebench run rate` sends requests independently of each other"),
     ],
 )
 def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withheld(
@@ -120,7 +120,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     (view,) = summary.stages
     assert view.metrics["ttft"].percentile("p50").missing is Missing.CYCLIC
     (found,) = [finding for finding in summary.findings if finding.kind == "lock_step"]
-    words = "the users sent their requests in lock step: the same latencies repeat again and again"
+    words = "the users sent their requests in lock step: latencies repeat, and have no intervals"
     assert (found.evidence, found.remedy) == (words, remedy)
 
 
@@ -128,8 +128,8 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     ("changes", "evidence"),
     [
         pytest.param(
-            {"unserved_users": 60},
-            "60 users had no answer yet when measuring began: the load was not full",
+            {"unserved_users": 1},
+            "1 of 1 user still waited for their first answer when measuring began",
             id="the warm-up hit its bound",
         ),
         pytest.param(

@@ -14,10 +14,10 @@ QUICK = """\
 
 **8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not confirmed); \
 16 do not (TTFT p95 1.50 s). \
-The server's queue adds most of the TTFT.**
+At 16 the server's queue adds most of the TTFT.**
 
-Tested: mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s per load · \
-one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026\x20\x20
+Tested: mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1, 4, 8 and 16 users · \
+one run of 6 to 20 s per load · AMD EPYC, 2 cores, no GPU · 28 Nov 2026\x20\x20
 SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms
 
 | users | status | within the SLO | TTFT p95 | TPOT p95 | output tokens/s |
@@ -27,12 +27,11 @@ SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤
 | 8 | met* | 46 of 46* | 80.3 ms | 27.1 ms | 277 |
 | 16 | missed | 3 of 52 | 1.50 s | 30.2 ms | 279 |
 
-\\* not confirmed: too few requests or runs (requests served together count for fewer); \
-unmarked: confirmed, with 95 % confidence
+\\* not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence
 
 ![TTFT p95 by load](charts/ttft.svg)
 
-**Next:** Find and confirm the limit of mock, between 8 and 16 users (about 4 min)
+**Next:** Find the highest load of mock within the SLO, between 8 and 16 users (about 4 min)
 
 ```sh
 enginebench run capacity http://127.0.0.1:8300 --slo ttft_p95=600ms,tpot_p95=60ms

@@ -25,8 +25,8 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
     [
         (
             TESTED,
-            "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, "
-            "6 to 20 s per load · one run · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
+            "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1, 4, 8 "
+            "and 16 users · one run of 6 to 20 s per load · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
         ),
         (
             replace(
@@ -42,8 +42,8 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
                 hardware=(GPU,),
                 dates=(DATE, DATE + timedelta(days=1)),
             ),
-            "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users, 8 s per "
-            "load · 7 interleaved repeats · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · 28 Nov 2026 to "
+            "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users · "
+            "7 interleaved repeats of 8 s per load · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · 28 Nov 2026 to "
             "29 Nov 2026",
         ),
         (
@@ -66,8 +66,8 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
             replace(
                 TESTED, engines=("a", "b"), models=(), target=None, loads=(1.0,), seconds=(0.3, 0.3), repeats=(3, 3)
             ),
-            "a and b · 32-token prompts, 48-token answers · closed loop, 1 user, 0.3 s · 3 repeats, not interleaved · "
-            "AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
+            "a and b · 32-token prompts, 48-token answers · closed loop, 1 user · 3 non-interleaved repeats "
+            "of 0.3 s · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
         ),
         (
             replace(
@@ -83,12 +83,12 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
         ),
         (
             replace(TESTED, target="https://10.0.0.5", engines=("10.0.0.5",), remote=True, hardware=(GPU,)),
-            "mock at https://10.0.0.5 · 32-token prompts, 48-token answers · closed loop, 1 to 16 users, 6 to 20 s "
-            "per load · one run · load generator on Intel Xeon, 48 cores · 28 Nov 2026",
+            "mock at https://10.0.0.5 · 32-token prompts, 48-token answers · closed loop, 1, 4, 8 and 16 "
+            "users · one run of 6 to 20 s per load · load generator on Intel Xeon, 48 cores · 28 Nov 2026",
         ),
         (
             replace(TESTED, prompt_tokens=None, output_tokens=None, loads=(), repeats=(3, 3), hardware=(), dates=None),
-            "mock at 127.0.0.1:8300 · 3 repeats",
+            "mock at 127.0.0.1:8300 · 3 repeats of 6 to 20 s",
         ),
     ],
 )
@@ -121,8 +121,7 @@ def test_the_legend_has_what_the_document_uses() -> None:
     assert phrases.legend(documents.quick()) == (
         (
             "*",
-            "not confirmed: too few requests or runs (requests served together count for fewer); unmarked: confirmed, "
-            "with 95 % confidence",
+            "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
         ),
     )
     rows = tuple((code,) for code in Missing)
@@ -137,7 +136,7 @@ def test_the_legend_has_what_the_document_uses() -> None:
         (
             NextStep("bracket", ("enginebench", "run"), 240.0, {"engine": "mock", "load": "8", "beyond": "16 users"}),
             "Next",
-            "Find and confirm the limit of mock, between 8 and 16 users (about 4 min)",
+            "Find the highest load of mock within the SLO, between 8 and 16 users (about 4 min)",
         ),
         (
             NextStep("higher", ("x",), 47.0, {"engine": "a", "load": "8 users"}),

@@ -46,7 +46,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, confirmed); 16 do not "
-        "(TTFT p95 1.50 s). The server's queue adds most of the TTFT.",
+        "(TTFT p95 1.50 s). At 16 the server's queue adds most of the TTFT.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
@@ -99,7 +99,7 @@ def best(
         Contender(name, None if slo is None else capacity({8.0: slo}, 8.0, None), Estimate(value), slo)
         for name, slo, value in zip(names, (ours, theirs), tokens, strict=True)
     ]
-    return BestAnswer(contenders[0], contenders[1], "8 users", 8.0, "users", ratio, significant, repeats)
+    return BestAnswer(contenders[0], contenders[1], "8 users", 8.0, "users", ratio, significant, repeats, 3)
 
 
 met, missed = verdict(9, 9), verdict(0, 9, False)
@@ -114,6 +114,7 @@ BY_CAPACITY = BestAnswer(
     "users",
     Estimate(1.46, 1.45, 1.47, 3),
     True,
+    3,
     3,
 )
 TTFT_P50 = Column(BY_NAME[TTFT], "p50")
@@ -170,22 +171,22 @@ BESTS: list[tuple[Answer, str]] = [
     ),
     (
         replace(BY_CAPACITY, speed=TTFT_P50, ratio=Estimate(0.724, 0.65, 0.81, 3)),
-        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
+        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
         "at 24 users TTFT p50 of b is 28 % [19, 35] lower.",
     ),
     (
         replace(BY_CAPACITY, speed=TTFT_P50, significant=False),
-        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
+        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
         "at 24 users their TTFT p50 has no significant difference.",
     ),
     (
         BY_CAPACITY,
-        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
-        "at 24 users b serves 1.46× [1.45, 1.47] as many tokens/s.",
+        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
+        "at 24 users b serves 1.46× [1.45, 1.47] the tokens/s of a.",
     ),
     (
         replace(BY_CAPACITY, next=Contender("a", none, Estimate(279), missed), significant=False),
-        "b meets the SLO up to 24 users; a, the next best, misses it at 8 users; "
+        "b meets the SLO at 24 users; a, the next best, misses it at 8 users; "
         "at 24 users their tokens/s have no significant difference.",
     ),
     (
@@ -194,13 +195,12 @@ BESTS: list[tuple[Answer, str]] = [
             best=Contender("b", capacity({24.0: verdict(9, 9, confirmed=False)}, 24.0, None), Estimate(1), met),
             ratio=Estimate(None),
         ),
-        "b meets the SLO up to 24 users (the highest tested, not confirmed), "
-        "a, the next best, up to 10 (not confirmed).",
+        "b meets the SLO at 24 users (the highest tested, not confirmed), a, the next best, at 10 (not confirmed).",
     ),
     (
         replace(BY_CAPACITY, ratio=Estimate(1.5), significant=None, repeats=1),
-        "b meets the SLO up to 24 users, a, the next best, up to 10 (not confirmed); "
-        "at 24 users b serves 1.5× as many tokens/s (one run each).",
+        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
+        "at 24 users b serves 1.5× the tokens/s of a (one run each).",
     ),
 ]
 
@@ -227,21 +227,21 @@ few, many = Replicas("b", b, 5, None, 6570.0), Replicas("a", a, 12, 12, 15768.0)
 REPLICAS: list[tuple[Answer, str]] = [
     (
         ReplicasAnswer(Users(120), (few, replace(many, capacity=b)), True),
-        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768.",
+        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768.",
     ),
     (
         ReplicasAnswer(
             Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40)), True
         ),
-        "a and 2 others each need 12 replicas for 100 users, $15,768 a month (not confirmed); 1 other needs more.",
+        "Plan 12 replicas of a or of 2 others for 100 users, $15,768 a month (not confirmed); 1 other needs more.",
     ),
     (
-        ReplicasAnswer(Users(9), (replace(few, capacity=replace(b, beyond=None)), many), True),
-        "b needs at most 5 replicas for 9 users, $6,570 a month; a needs 12, $15,768 (not confirmed).",
+        ReplicasAnswer(Users(120), (few, replace(few, name="c", capacity=b)), True),
+        "Plan 5 replicas of b or c for 120 users, $6,570 a month.",
     ),
     (
         ReplicasAnswer(Users(120), (few, many), True),
-        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed).",
+        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed).",
     ),
     (
         ReplicasAnswer(Users(80), (Replicas("b", b, 4, None, 5800.0),), True),
@@ -250,12 +250,12 @@ REPLICAS: list[tuple[Answer, str]] = [
     (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),), True), "Plan 1 replica for 2.5 req/s."),
     (
         ReplicasAnswer(Users(120), (few, many, many, replace(many, name="d")), True),
-        "b needs 5 replicas for 120 users, $6,570 a month; a needs 12, $15,768 (not confirmed); 2 others need "
+        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed); 2 others need "
         "as many or more.",
     ),
     (
         ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None, NotPlanned.MISSED)), False),
-        "b needs 5 replicas for 120 users, $6,570 a month; c cannot be planned: every measured load misses the SLO.",
+        "Plan 5 replicas of b for 120 users, $6,570 a month; c cannot be planned: every measured load misses the SLO.",
     ),
     (
         ReplicasAnswer(Users(120), (Replicas("c", None, None, None, None),), False),
@@ -272,12 +272,12 @@ BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
         "The SLO is missed in 2 of the 3 bursts (the first token takes up to 13.4 s) "
-        "and met again at most 19 s after each ended (one run).",
+        "and met again within 19 s of the end of each (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2, unabsorbed=2),
         "The SLO is missed in both bursts (the first token takes up to 13.4 s) "
-        "and met again at most 19 s after each ended (one run).",
+        "and met again within 19 s of the end of each (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),

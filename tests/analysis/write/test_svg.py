@@ -98,12 +98,6 @@ def test_nothing_joins_loads_and_a_failed_one_is_at_the_top() -> None:
     assert "a at 4 users: failed" in drawing
 
 
-def test_a_load_that_missed_another_metrics_limit_says_which() -> None:
-    points = (Point(8.0, 0.15, status=Status.MET), Point(12.0, 0.16, status=Status.MISSED, missed="TPOT"))
-    words = [text for text, _ in texts(svg(load_figure((Series("a", points),))))]
-    assert words[0] == "TTFT p95, ms; × below the limit: missed by TPOT"
-
-
 def test_intervals_are_bars_and_points_tell_their_numbers() -> None:
     point = Point(8.0, 0.21, 0.19, 0.24, "8 users", Status.MET, False)
     drawing = svg(load_figure((Series("a", (point, replace(point, x=9.0))),)))

@@ -21,14 +21,14 @@ def printed(document: Document, width: int = 80, **more: bool) -> str:
 
 QUICK = """\
 Tested   mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed
-         loop, 1 to 16 users, 6 to 20 s per load · one run · AMD EPYC, 2 cores,
-         no GPU · 28 Nov 2026
+         loop, 1, 4, 8 and 16 users · one run of 6 to 20 s per load · AMD EPYC,
+         2 cores, no GPU · 28 Nov 2026
 SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
          ≤ 60 ms
 
 8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not
-confirmed); 16 do not (TTFT p95 1.50 s). The server's queue adds most of the
-TTFT.
+confirmed); 16 do not (TTFT p95 1.50 s). At 16 the server's queue adds most of
+the TTFT.
 
                   within     TTFT     TPOT    output
 users  status    the SLO      p95      p95  tokens/s
@@ -38,8 +38,8 @@ users  status    the SLO      p95      p95  tokens/s
     8    met*  46 of 46*  80.3 ms  27.1 ms       277
    16  missed    3 of 52   1.50 s  30.2 ms       279
 
-* not confirmed: too few requests or runs (requests served together count for
-fewer); unmarked: confirmed, with 95 % confidence
+* not confirmed: a longer test or more repeats are needed; unmarked: confirmed,
+with 95 % confidence
 
 TTFT p95, SLO ≤ 600 ms
  1.50 s ┤                                                              ●
@@ -53,8 +53,8 @@ TTFT p95, SLO ≤ 600 ms
         └┬──────────────────────────────┬──────────────┬───────────────┬ users
          1                              4              8              16
 
-Next     Find and confirm the limit of mock, between 8 and 16 users (about
-         4 min)
+Next     Find the highest load of mock within the SLO, between 8 and 16 users
+         (about 4 min)
          enginebench run capacity http://127.0.0.1:8300 --slo ttft_p95=600ms,tpot_p95=60ms
 
 Warning
@@ -92,10 +92,10 @@ def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_
         "        (missed at 28)               [405, 411]          (simulated: 6)",
         "a                  10*  141 of 143*         279  2.97 s             12*",
         "        (missed at 12)               [278, 280]",
-        "Left out: tokens/s ratio and a month (see a wider terminal, the page or --json).",
+        "Left out: against the next row and a month (see a wider terminal, the page or --json).",
     ]
     narrow = printed(documents.contenders(), 60)
-    assert "Left out: tokens/s ratio, TTFT p95, replicas and a month\n(see a wider" in narrow
+    assert "Left out: against the next row, TTFT p95, replicas and a month\n(see a wider" in narrow
 
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
