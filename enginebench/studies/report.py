@@ -14,12 +14,12 @@ from enginebench.analysis.document import Block, Cell, Code, Column, Document, N
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.plan.replicas import replicas_of
 from enginebench.analysis.reports import report_document
-from enginebench.records.exit_codes import GOOD
 from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.write.export import write
+from enginebench.records.exit_codes import GOOD
 from enginebench.records.load import load_of
 from enginebench.records.view import Estimate
 from enginebench.studies.source import PartBench, PartRuns, StudySource, read_source

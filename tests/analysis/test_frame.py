@@ -14,7 +14,6 @@ from enginebench.analysis.document import Table
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.next_step import next_step, next_step_for_peak, run_command
 from enginebench.analysis.reports import answer_of, exit_code, report_document
-from enginebench.records.exit_codes import GOOD, INVALID, MISSED
 from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -22,6 +21,7 @@ from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import show
+from enginebench.records.exit_codes import GOOD, INVALID, MISSED
 from enginebench.records.load import Users
 from enginebench.records.metrics import QUANTITY_BY_NAME, THROUGHPUT, TTFT
 from enginebench.records.quality import Quality

@@ -32,13 +32,13 @@ from enginebench.analysis.plan.fleet import SURE, Attainment
 from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.plan.replicas import Plan, plans_of, replicas_answer
 from enginebench.analysis.plan.requests import FIGURES
-from enginebench.records.exit_codes import GOOD, MISSED, NOT_ENOUGH
 from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
 from enginebench.analysis.sections.warnings import doubtful, warnings
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
+from enginebench.records.exit_codes import GOOD, MISSED, NOT_ENOUGH
 from enginebench.records.formatting import format_share
 from enginebench.records.view import Estimate, Missing
 

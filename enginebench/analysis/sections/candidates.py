@@ -110,7 +110,16 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"requests within the limits{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{speed}{at}"), lambda row: _speed(frame, row, frame.speed)),
         (GRADED, lambda row: _correct(frame, row)),
-        *([] if peak else [(Column("against the next row", rank=1), lambda row: _ratio(frame, row.engine, following.get(row.engine)))]),
+        *(
+            []
+            if peak
+            else [
+                (
+                    Column("against the next row", rank=1),
+                    lambda row: _ratio(frame, row.engine, following.get(row.engine)),
+                )
+            ]
+        ),
         *_failures(frame, rows),
         *[_latency(frame, column, at) for column in latency_columns(frame)],
         (Column("cold start", rank=4), lambda row: _cold_start(frame, row)),

@@ -287,7 +287,9 @@ def _replicas(answer: ReplicasAnswer) -> str:
         second, *others = others
         text += f", or {second.number:,} of {clean(second.name)}{_month(second)}{_unsure(second)}"
         more = all((other.number or 0) > (second.number or 0) for other in others)
-        text += f"; {counted(len(others), 'other')} {_needs(others)} {'more' if more else 'as many or more'}" * bool(others)
+        text += f"; {counted(len(others), 'other')} {_needs(others)} {'more' if more else 'as many or more'}" * bool(
+            others
+        )
     elif others:
         text += f"; {counted(len(others), 'other')} {_needs(others)} more"
     if without:

@@ -90,9 +90,9 @@ def tune(
       enginebench tune --url http://127.0.0.1:8000 -o seqs=64,128 --restart 'vllm serve NAME --max-num-seqs {seqs}'
     """
     from enginebench.analysis.commands.output import PAGE, deliver
-    from enginebench.records.exit_codes import GOOD, INVALID, NOT_ENOUGH
     from enginebench.analysis.settings import parse_prices
     from enginebench.analysis.write.terminal import print_table
+    from enginebench.records.exit_codes import GOOD, INVALID, NOT_ENOUGH
     from enginebench.studies.study.runner import only_here
     from enginebench.studies.tune.report import tune_document, variants_table
     from enginebench.studies.tune.runner import OutOfTime, TuneRunner

@@ -25,12 +25,12 @@ from enginebench.analysis.document import (
 )
 from enginebench.analysis.frame import SCHEMA as FRAME
 from enginebench.analysis.frame import Frame, cells, frame_of
-from enginebench.records.exit_codes import GOOD, NOT_ENOUGH
 from enginebench.analysis.sections.figures import pareto
 from enginebench.analysis.sections.setup import setup
 from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.stats.repeats import mcnemar
 from enginebench.analysis.stats.student_t import t_quantile
+from enginebench.records.exit_codes import GOOD, NOT_ENOUGH
 from enginebench.records.metrics import GOODPUT
 from enginebench.records.rules import SIGNIFICANCE
 from enginebench.records.view import Estimate
