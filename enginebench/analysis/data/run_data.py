@@ -126,7 +126,7 @@ def _checked(values: pl.Series) -> pl.Series:
 
 
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:
-    """Return the last recorded instant of each killed process. For the planner, whose workers end too, it ends the run."""
+    """Return the last recorded instant of each killed process. That of the planner ends the run."""
     traces = requests.group_by("worker").agg(pl.max_horizontal(pl.col("t_send", "t_end").max()))
     recorded: dict[str, int] = dict(traces.iter_rows())
     return {
