@@ -166,7 +166,7 @@ def _next(source: StudySource) -> NextStep | None:
 
 
 def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
-    """Name the best engine as the result if its limit is known. Records may be in an archive, which no command reads."""
+    """Name the best engine as the result if its limit is known. No command reads records in an archive."""
     capacity = frame.capacities.get(frame.names[0])
     if step is None or step.purpose != "plan" or capacity is None:
         return step

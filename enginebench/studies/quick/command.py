@@ -103,7 +103,7 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
 
 
 def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: float, terminal: Terminal) -> bool:
-    """Run for as long as the report leaves before `ends`. Return whether the run was completed. Raises `UserMistake`."""
+    """Run until just before `ends`, with time for the report. Return whether it was completed. Raises `UserMistake`."""
     from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.job import Job
     from loadtests.harness.command.run_order import Repeat, prepared

@@ -261,7 +261,7 @@ class Runner:
         return {cell.id for cell in disturbed}
 
     def _put_aside_what_was_interrupted(self) -> None:
-        """Move away cells without a line. Processes of a killed study may still write to their folder after the move."""
+        """Move away cells without a line. Processes of a killed study may still write to a moved folder."""
         known = {state.record.path for state in load_study(self._folder).cells if state.record is not None}
         inside = [
             *(self._folder / RUNNING).glob("*/*"),

@@ -65,7 +65,7 @@ def confirm(differences: Sequence[float], spread: float) -> Confirmation:
 
 
 def _rejected(n: int, error: float) -> int:
-    """Return how many of the smallest signed-rank sums of `n` differences have at most the probability `error` in all."""
+    """Return how many of the smallest signed-rank sums of `n` differences have a probability of at most `error`."""
     ways = np.ones(1)  # of each sum, over all signs
     for rank in range(1, n + 1):
         ways = np.pad(ways, (0, rank)) + np.pad(ways, (rank, 0))
