@@ -1,5 +1,4 @@
-"""Remove characters that terminals, pages and spreadsheets interpret from the text of servers and other people's files.
-"""
+"""Text of servers and other people, without the characters that terminals, pages and spreadsheets interpret."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
         return Estimate(value, n=n, missing=Missing.FAILED)
     if len(runs) < MIN_REPEATS:
         return Estimate(value, n=n, missing=Missing.FEW_REPEATS)
-    # With so few requests, a run's own percentile would be its largest value.
+    # With too few requests, a run's own percentile would be its largest value.
     if n < min_requests(q) or round(min(run.n for run in runs) * (1 - q), 9) < 1:
         return Estimate(value, n=n, missing=Missing.FEW_REQUESTS)
     half = _half_width(runs, name, value)
