@@ -1,4 +1,4 @@
-"""The answer of a document, as values: `write/phrases.py` makes one sentence of each."""
+"""The answer of a document, as values: `write/sentence.py` makes one sentence of each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from enginebench.records.view import Estimate
 @dataclass(frozen=True, slots=True)
 class CapacityAnswer:
     """How much load one engine sustains within the SLO. `at_load` and `beyond` are the measured percentiles that the
-    objectives limit, in the order of the objectives; `None` for one that was not measured. `bottleneck` is the part of
-    TTFT that grew most from the highest load that meets the SLO to the lowest that misses it."""
+    objectives limit, in the order of the objectives; `None` if not measured. `bottleneck` is the part of TTFT that grew
+    most from the highest load that meets the SLO to the lowest that misses it."""
 
     capacity: Capacity
     at_load: tuple[float | None, ...]
@@ -28,7 +28,7 @@ class CapacityAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """`speed` and `slo` are those at the common stage."""
+    """An engine; `speed` and `slo` are at the common stage."""
 
     name: str
     capacity: Capacity | None
@@ -38,8 +38,8 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class BestAnswer:
-    """The best of several engines against the next best one. `ratio` is of `speed` at `stage`;
-    `significant` is `None` without a test, because repeats are missing."""
+    """The best of several engines against the next best one. `ratio` is that of `speed` at `stage`; `significant` is
+    `None` if repeats are missing for a test."""
 
     best: Contender
     next: Contender
@@ -71,9 +71,9 @@ HOURS_A_MONTH = 730.0
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if its error allows it; both with
-    spares. `missing` and `not_simulated` are the reasons if a count is unknown. `month` is the cost of the replicas in
-    US dollars, and `per_million` that of a million output tokens at the measured capacity."""
+    """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if the model's error allows it; both
+    include spares. `missing` and `not_simulated` are the reasons for an unknown count. `month` is the cost of the
+    replicas in US dollars, `per_million` that of a million output tokens at the measured capacity."""
 
     name: str
     capacity: Capacity | None
@@ -86,12 +86,12 @@ class Replicas:
 
     @property
     def confirmed(self) -> bool:
-        """Return whether the measured load that `count` rests on is confirmed as met."""
+        """Return whether the measured load behind `count` is confirmed as met."""
         return self.capacity is None or self.capacity.met_confirmed
 
     @property
     def number(self) -> int | None:
-        """Return the measured number, else the simulated one."""
+        """Return the measured count, else the simulated one."""
         return self.simulated if self.count is None else self.count
 
 
@@ -106,9 +106,9 @@ class ReplicasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BurstAnswer:
-    """Bursts, or outages after `command`. `peak` is the longest TTFT in seconds; `recovered` the most seconds from an
-    end until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if it was not.
-    `absorbed`: the SLO was met throughout. `failed` requests since it began."""
+    """Bursts, or outages after `command`. `peak` is the longest TTFT in seconds; `recovered` the most seconds from the
+    end of one until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if that
+    did not happen. `absorbed`: the SLO was met throughout. `failed` counts requests since the worst one began."""
 
     engine: str
     command: str
@@ -117,14 +117,14 @@ class BurstAnswer:
     recovered: float | None
     judged: bool
     failed: int
-    within: float | None = None  # of the requests after the worst one, if it did not recover
+    within: float | None = None  # share of requests after the worst disruption, if the server did not recover
     total: int = 1  # disruptions
-    unabsorbed: int = 1  # of them
+    unabsorbed: int = 1  # disruptions
 
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """`checks` is the total, of which `missing` could not be made. `runs`: the fewest of an engine, now and before."""
+    """`checks` is the total, of which `missing` could not be made. `runs`: the minimum per engine, now and before."""
 
     passed: bool
     limit: float
@@ -138,8 +138,8 @@ class GateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The fastest engine by tokens/s, and how many times as fast as the next one it is; `significant` is `None` without
-    a test."""
+    """The fastest engine by tokens/s, and the ratio of its speed to the next one's; `significant` is `None` without a
+    test."""
 
     best: str
     speed: Estimate
@@ -159,7 +159,7 @@ class BenchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationAnswer:
-    """The load generator's own error at p99, in seconds, at the heaviest load that it kept up with (chunks/s)."""
+    """The load generator's own p99 error in seconds, at the heaviest load that it kept up with (chunks/s)."""
 
     error: float
     chunk_rate: float
@@ -183,9 +183,9 @@ class TuneOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TuneAnswer:
-    """The leader of a race of `variants` against the default. `ratio` is of the `measure` and from `ratio.n` fresh
-    pairs; without a value nothing was confirmed yet. `winner` is empty if the default leads. `unmet`: no request of the
-    default met the SLO, so that the ratio is a lower bound. About `more` rounds are missing, in `left` variants."""
+    """The leader of a race of `variants` against the default. `ratio` is that of the `measure`, from `ratio.n` fresh
+    pairs; it has no value before the first look. `winner` is empty if the default leads. `unmet`: no request of the
+    default met the SLO, so the ratio is a lower bound. About `more` rounds are missing, with `left` variants."""
 
     outcome: TuneOutcome
     winner: str
@@ -200,8 +200,8 @@ class TuneAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RefereeAnswer:
-    """A load generator's TTFT next to the true one, at the percentile `title`, in seconds. `counted` are the requests
-    that it reports as answered, of `answered`; `None` if its results have none or cannot be read."""
+    """A load generator's TTFT next to the true one, at the percentile `title`, in seconds. It reports `counted` of the
+    `answered` requests; `None` if its results have none or cannot be read."""
 
     tool: str
     exit_code: int

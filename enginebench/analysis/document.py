@@ -24,7 +24,7 @@ from enginebench.records.view import Estimate, Missing, Severity
 
 MIN_SHOWN = 0.01  # of a shared unit
 Style = Literal["plain", "ratio", "change", "part", "money", "count", "p"]
-"""How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (in shares, their
+"""How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (for shares, the
 difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in US dollars; `count`
 without decimals; `p` as a p value."""
 
@@ -44,7 +44,7 @@ class Number:
     """A number in `unit` (`s`, `tokens/s`, `share`, `J`, …) with its 95 % interval, or the code for why it is missing.
 
     `approximate` marks a measured value that is not confirmed (`*`). `significant` is the result of the test of a ratio
-    or change, `None` if there was no test. `answered` is the percentile of the answered requests alone, if this one
+    or change, `None` if there was no test. `answered` is the percentile of only the answered requests, if the value
     falls among failed requests. `over` names a ratio's denominator; `simulated` is the count by simulation, if it
     differs. `shown_in` is the unit that a column of durations shares.
     """
@@ -76,13 +76,13 @@ Cell = Number | Word | Capacity | SloVerdict | Missing | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`title` is the heading and `unit` stands below it. Narrow terminals drop the columns with the largest `rank`
-    first, and never those of rank 0."""
+    """`title` is the heading, with `unit` below it. Narrow terminals drop the columns with the largest `rank` first,
+    and never those of rank 0."""
 
     title: str
     unit: str = ""
     rank: int = 0
-    text: bool = False  # words, set flush left; else numbers
+    text: bool = False  # words, left-aligned; else numbers
 
     @property
     def heading(self) -> str:
@@ -106,7 +106,7 @@ def money(amount: float | Estimate | None) -> Number:
 
 
 def part(share: float | None, n: int) -> Number:
-    """Show a share as a part of `n`, such as 403 of 403."""
+    """Show a share as part of `n`, such as 403 of 403."""
     return Number(Estimate(share, n=n), "share", "part")
 
 
@@ -151,8 +151,8 @@ def _with_shared_unit(cells: Sequence[Cell]) -> list[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`label` names the point (a load); `status` and `confirmed` are those of its SLO verdict, if there is one. A
-    percentile that falls among failed requests is +∞, and drawn at the top."""
+    """`label` names the point (a load); `status` and `confirmed` come from its SLO verdict, if any. A percentile that
+    falls among failed requests is +∞, and drawn at the top."""
 
     x: float
     y: float | None
@@ -196,7 +196,7 @@ class Span:
 
 
 ChartKind = Literal["load", "pareto", "distribution", "time"]
-"""`load`: a metric by load, points that nothing joins. `pareto`: throughput against speed. `distribution`: values by
+"""`load`: a metric by load, points without lines. `pareto`: throughput against speed. `distribution`: values by
 percentile. `time`: one dot or step for each instant."""
 
 
@@ -247,9 +247,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """A reason to doubt the numbers, and the remedy. It concerns `engines` (all, if empty) at
-    `stages`. `count` is the number of findings that were merged; the evidence is that of the heaviest load. For a kind
-    without evidence or remedy of its own, the text is in `write/phrases.py`."""
+    """A reason to doubt the numbers of `engines` (all, if empty) at `stages`, and the remedy. `count` is the number of
+    merged findings; the evidence is from the heaviest load. `write/phrases.py` has the text of kinds without their own
+    evidence or remedy."""
 
     kind: str
     severity: Severity
@@ -262,8 +262,8 @@ class Warning:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """The next step: a command, its purpose, and its approximate seconds. `purpose` is a key of
-    `write/phrases.py`. `varied`: the command asks for answers of varied length; the runs did not."""
+    """The next step: a command, its purpose (a key of `write/phrases.py`), and its approximate seconds. `varied`: the
+    command asks for answers of varied length, as the runs did not."""
 
     purpose: str
     command: tuple[str, ...] = ()
@@ -274,9 +274,9 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class SliderEngine:
-    """`price` is US dollars per hour. `sustained` (measured) and `simulated` are the loads that one replica
-    sustains, if they are known in the unit of the peak. `by_load` has for each measured load the values to compare with
-    the limits; `None` misses every limit."""
+    """`price` is US dollars per hour. `sustained` (measured) and `simulated` are the loads that one replica sustains,
+    if known in the unit of the peak. `by_load` has, for each measured load, the values to compare with the limits;
+    `None` misses every limit."""
 
     name: str
     price: float | None
@@ -301,8 +301,8 @@ class Sliders:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The first screen, then sections. Without a `title` the engines are the title. `frame` holds every number that any
-    surface shows, in tidy form; `exit_code` is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough
+    """The first screen, then sections. Without a `title`, the engines are the title. `frame` holds every number that is
+    shown anywhere, in tidy form; `exit_code` is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough
     evidence."""
 
     title: str

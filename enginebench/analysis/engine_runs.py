@@ -14,10 +14,10 @@ from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
 from enginebench.records.view import EMPTY, NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
-ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # with the options, these distinguish engines
-SIZED = {"kv_tokens"}  # options that an engine may choose itself, from the memory that happens to be free
-SIZED_TOLERANCE = 0.1  # share by which these may differ and still count as equal
-TOLERANCE = 0.01  # share by which a latency may differ from the one counted since the request was due
+ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # these and the options distinguish engines
+SIZED = {"kv_tokens"}  # options that an engine may derive from the memory that happens to be free
+SIZED_TOLERANCE = 0.1  # share by which such options may differ and still count as equal
+TOLERANCE = 0.01  # share by which a latency may differ from the latency since the request was due
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class EngineRuns:
     _cache: dict[tuple[str, str, str], Estimate] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, stage: str) -> tuple[StageView, ...]:
-        """Return that stage of each run that has it."""
+        """Return the stage of each run that has it."""
         return tuple(view for run in self.runs if (view := run.at(stage)) is not None)
 
     @property
@@ -37,7 +37,7 @@ class EngineRuns:
         return tuple(stage for run in self.runs for stage in run.stages)
 
     def estimate(self, stage: str, name: str, statistic: str = "value") -> Estimate:
-        """Return the number of a single run. Over several runs a percentile is that of all their requests together; any
+        """Return the number of a single run. For several runs, a percentile is over all their requests together; any
         other number is the mean of the runs, with an interval from their spread."""
         key = (stage, name, statistic)
         if key not in self._cache:  # several surfaces ask for the same estimate
@@ -50,7 +50,7 @@ class EngineRuns:
         return self._cache[key]
 
     def answered(self, stage: str, column: Column) -> float | None:
-        """Return the percentile of the answered requests alone, if others failed."""
+        """Return the percentile of only the answered requests, if others failed."""
         runs = [view.metrics.get(column.name, EMPTY) for view in self.at(stage)]
         return pooled_answered(runs, column.statistic) if column.statistic in PERCENTILES else None
 
@@ -59,7 +59,7 @@ class EngineRuns:
         return estimate.clipped(0.0, 1.0) if column.unit == "share" else estimate
 
     def start(self, name: str) -> Estimate:
-        """Return a quantity of the server's start, over the runs that started one."""
+        """Return a quantity of the server's start, over the runs that started their server."""
         estimates = [stage.estimate(name) for stage in self.stages]
         return over_runs([estimate for estimate in estimates if estimate.value is not None])
 
@@ -68,8 +68,8 @@ class EngineRuns:
 
 
 def over_runs(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the estimate of a single run, else the mean with an interval from the spread of the runs. If a run lacks
-    the value there is no mean; if it is +∞ in any run, so is the mean."""
+    """Return the estimate of a single run, else the mean with an interval from the spread of the runs. There is no mean
+    if a run lacks the value; the mean is +∞ if the value of any run is."""
     if len(estimates) == 1:
         return estimates[0]
     values = [estimate.value for estimate in estimates if estimate.value is not None]
@@ -77,7 +77,7 @@ def over_runs(estimates: Sequence[Estimate]) -> Estimate:
         return next((estimate for estimate in estimates if estimate.value is None), NO_SAMPLES)
     if math.inf in values:
         return Estimate(math.inf, n=len(values), missing=Missing.FAILED)
-    # A few runs may happen to agree more closely than the error within each run allows.
+    # A few runs may agree by chance more closely than the error within each run allows.
     return repeats_interval(values, within_run_error(estimates))
 
 
@@ -100,7 +100,7 @@ def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
 
 
 def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
-    """Group runs by engine and settings. If one label has several settings, its name says how they differ."""
+    """Group runs by engine and settings. If a label has several settings, the names say how they differ."""
     groups: list[list[RunSummary]] = []
     for run in summaries:
         same_label = (group for group in groups if group[0].label == run.label)
@@ -120,7 +120,7 @@ def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
 
 
 def differing_settings(runs: Sequence[RunSummary]) -> set[str]:
-    """Return the names of the settings that the engines of the runs do not share."""
+    """Return the names of the settings in which the engines of the runs differ."""
     settings = [engine_settings(run) for run in runs]
     names = {name for own in settings for name in own}
     return {name for name in names if not all(_equal(name, settings[0].get(name), own.get(name)) for own in settings)}
@@ -138,8 +138,8 @@ def engine_settings(run: RunSummary) -> dict[str, Any]:
 
 
 def since_due(summaries: Sequence[RunSummary]) -> bool:
-    """Return whether latencies are shown from the instant at which requests were due: in an open loop, and if it makes
-    a difference, so that no delay of the load generator is left out (coordinated omission)."""
+    """Return whether latencies are shown from the instant at which requests were due: in an open loop, or if that makes
+    a difference, so that delays of the load generator are not left out (coordinated omission)."""
     due = {metric.since_due for metric in REQUEST_METRICS if metric.since_due}
     stages = [stage for summary in summaries for stage in summary.stages]
     stages = [

@@ -1,4 +1,4 @@
-"""The frame: all runs of one question, ranked and judged, and the tidy table of every number that a surface shows.
+"""The frame: all runs of one question, ranked and judged, and the tidy table of every number that is shown.
 
 Engines are ranked and judged once, here; sections and answers only select. The table has one row for each number:
 `load` is in `load_unit`, `value`, `low` and `high` in `unit`; durations are in seconds. Rows without a `repeat` cover
@@ -57,9 +57,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Frame:
-    """`engines` are the candidates, the best first. `stage` is the load of the comparison: the highest at which all
-    were measured and at least one meets the SLO. `capacities` are within all objectives, by engine. `speed` ranks the
-    engines of equal capacity."""
+    """`engines` are the candidates, the best first. `stage` is the load of the comparison: the highest at which every
+    engine was measured and at least one meets the SLO. `capacities` are within all objectives, by engine. `speed` ranks
+    the engines of equal capacity."""
 
     engines: tuple[EngineRuns, ...]
     objectives: tuple[Objective, ...]
@@ -90,13 +90,13 @@ class Frame:
 
     @cached_property
     def since_due(self) -> bool:
-        """Return whether latencies count from the instant a request was due: in an open loop, or if it makes a
+        """Return whether latencies count from the instant a request was due: in an open loop, or if that makes a
         difference."""
         return since_due(self.runs)
 
     @property
     def one_token(self) -> bool:
-        """Return whether no answer has a second token, so that TTFT is all there is to compare."""
+        """Return whether no answer has a second token, so that only TTFT can be compared."""
         return self.speed != OUTPUT_RATE
 
     @cached_property
@@ -122,7 +122,7 @@ class Frame:
         return next(engine for engine in self.engines if engine.label == name)
 
     def verdict(self, name: str, stage: str | None) -> SloVerdict | None:
-        """Return the verdict at a stage; `None` if there is no SLO, or the engine was not measured there."""
+        """Return the verdict at a stage; `None` if there is no SLO, or the engine was not measured at the stage."""
         if stage is None or not self.objectives:
             return None
         capacity = self.capacities.get(name)

@@ -18,14 +18,13 @@ from enginebench.records.formatting import counted
 from enginebench.records.load import Load, Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
-BY = {True: Users.unit, False: "rate"}  # what a search for capacity raises
-COARSE = 1.2  # the lowest load missed over the highest met: from here on it is worth to search between them
+BY = {True: Users.unit, False: "rate"}  # the load that a search for capacity raises
+COARSE = 1.2  # ratio of the lowest load missed to the highest met, from which a search between them is worthwhile
 
 
 def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
-    """Return what would raise or confirm the answer: an SLO, more repeats, a higher or lower load, a search for the
-    limit between two loads; if the limit is known, a plan. `planned` is the engine that is planned with, else it is the
-    best one."""
+    """Return the step that raises or confirms the answer: an SLO, more repeats, a higher or lower load, a search for
+    the limit between two loads; if the limit is known, a plan with the engine `planned`, by default the best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     if any(run.statistics_only for run in frame.runs):
@@ -66,8 +65,8 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
 
 
 def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: bool, spares: int = 0) -> NextStep | None:
-    """Return the step for the candidate of a plan that comes first: measure it in the unit of the peak if its capacity
-    there is unknown, and confirm its capacity if there are warnings."""
+    """Return the step for the first candidate of a plan: measure it in the unit of the peak if its capacity in that
+    unit is unknown, and confirm its capacity if there are warnings."""
     if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
         return NextStep("search", run_command(frame, replicas.name, "capacity", "--by", BY[isinstance(peak, Users)]))
     step, capacity = next_step(frame, replicas.name), replicas.capacity
@@ -88,7 +87,7 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
 
 
 def next_step_after_disruption(frame: Frame) -> NextStep:
-    """A burst or an outage leaves open how much load a server sustains."""
+    """Return the search for the load that the server sustains, which a burst or an outage does not show."""
     if not frame.objectives:
         return _name_slo(frame)
     return NextStep(
@@ -108,8 +107,8 @@ def next_step_after_growth(frame: Frame, target: Sequence[str]) -> NextStep:
 def run_command(
     frame: Frame, name: str, scenario: str, *options: str, target: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """`enginebench run SCENARIO …` with the requests and objectives of an engine's runs. `target` are the options that
-    name the server, by default as its first run was typed."""
+    """Return `enginebench run SCENARIO …` with the requests and objectives of an engine's runs. `target` has options
+    that name the server, by default those of its first run."""
     run = frame.engine(name).runs[0]
     asked = {length: run.workload.get(length) for length in (PROMPT_TOKENS, OUTPUT_TOKENS)}
     if _varied(frame, name):
@@ -121,7 +120,7 @@ def run_command(
 
 
 def _varied(frame: Frame, name: str) -> bool:
-    """Return whether the answers of an engine's next run vary in length: the remedy for users in lock step."""
+    """Return whether an engine's next run should vary the lengths of answers, to avoid users in lock step."""
     run = frame.engine(name).runs[0]
     fixed = str(run.workload.get(OUTPUT_TOKENS) or "").isdigit()
     return fixed and any(finding.kind == "lock_step" for finding in run.findings)
@@ -137,13 +136,13 @@ def _target(run: RunSummary) -> Iterator[str]:
         yield from ("--engine", str(engine["name"]))
         for option in (*_typed(run, "-o"), *_typed(run, "--option")):
             yield from ("-o", option)
-    if "--model" in run.command or (not by_url and "--engine" not in run.command):  # a study names neither for a cell
+    if "--model" in run.command or (not by_url and "--engine" not in run.command):  # cells of a study name neither
         yield from ("--model", str(engine.get("model") or run.model))
 
 
 def _typed(run: RunSummary, flag: str) -> Iterator[str]:
-    """Yield the values of a flag of the run's command that are for this contender, without the name that stands before
-    them: `few.` of an option, `few=` of a URL."""
+    """Yield the values of a flag of the run's command for this contender, without its name as a prefix: `few.` of an
+    option, `few=` of a URL."""
     for word, value in pairwise(run.command):
         if word == flag:
             owner, mark, rest = value.partition("=" if flag == "--url" else ".")
@@ -161,7 +160,7 @@ def _slo(frame: Frame) -> str:
 
 
 def _folders(frame: Frame) -> Iterator[Path]:
-    """The folder that the runs share, else the folder of each."""
+    """Yield the folder that the runs share, else the folder of each."""
     parents = {run.folder.parent for run in frame.runs}
     shared = len(frame.runs) > 1 and len(parents) == 1
     yield from parents if shared else (run.folder for run in frame.runs)

@@ -1,4 +1,4 @@
-"""Make documents from frames: the first screen, and the sections that follow."""
+"""Make documents from frames: the first screen, then the sections."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SECTIONS: tuple[Callable[[Frame], Section], ...] = (
 def report_document(
     frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None = None, allow_invalid: bool = False
 ) -> Document:
-    """Report on one run, or on several engines. `replicas` for a `peak` are columns of the candidates."""
+    """Report on one run, or on several engines. With a `peak`, `replicas` become columns of the candidates."""
     warned = warnings(frame)
     disrupted = disruptions.worst_disruption(frame) if len(frame.engines) == 1 else ()
     answer, step, shown = answer_of(frame, replicas, peak), next_step(frame), SECTIONS
@@ -88,7 +88,7 @@ def report_document(
 
 
 def comparison_document(frame: Frame, allow_invalid: bool = False) -> Document:
-    """Compare engines at one load, in every compared metric. Missing an objective is no failure of a comparison."""
+    """Compare engines at one load, in every compared metric. A missed objective does not fail a comparison."""
     whole = report_document(frame, allow_invalid=allow_invalid)
     left_out = {"disruptions", "charts", "numbers"}
     sections = sorted(whole.sections, key=lambda section: section.key != "comparison")
@@ -100,7 +100,7 @@ def comparison_document(frame: Frame, allow_invalid: bool = False) -> Document:
 def quick_document(
     frame: Frame, target: Sequence[str], replicas: Sequence[Replicas] = (), peak: Load | None = None
 ) -> Document:
-    """Report on the minute with the server that `target` names. The next step is always a search for the limit; a
+    """Report on a run of `quick` with the server that `target` names. The next step is always a search for the limit; a
     missed objective is part of the answer."""
     whole = report_document(frame, replicas, peak)
     code = INVALID if whole.exit_code == INVALID else GOOD
@@ -187,7 +187,7 @@ def _speed(frame: Frame) -> SpeedAnswer:
 
 
 def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = False) -> int:
-    """2 for an invalid run, 3 if an objective could not be judged or a search has no answer, 1 if one was missed."""
+    """Return 2 for an invalid run, 3 if an objective was not judged or a search has no answer, 1 if one was missed."""
     if not allow_invalid and any(warning.severity == "invalid" for warning in warned):
         return INVALID
     searches = [run.search for run in frame.runs if run.search is not None]

@@ -14,7 +14,7 @@ from enginebench.records.metrics import OBJECTIVES
 from enginebench.records.slo import Objective, parse_objectives, write_objectives
 from enginebench.settings.schema import UserMistake, setting
 
-CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fails
+CRITICAL = 0.2  # a gate fails if a metric is worse by more than this share of the baseline
 Prices = tuple[tuple[str, float], ...]  # US dollars per hour by label; "" is for all other engines
 PEAK_GRAMMAR = "a number of users such as 3000 or a rate such as 40/s"
 peak_setting = partial(setting, group="Peak and objectives")
@@ -40,7 +40,7 @@ def more_load(load: Load, share: float) -> Load:
 
 
 def parse_prices(text: str) -> Prices:
-    """Read `4.20`, or `LABEL=4.20` for one of several engines, a price on each line. Raises `UserMistake`."""
+    """Read one price per line: `4.20`, or `LABEL=4.20` for one of several engines. Raises `UserMistake`."""
     prices: list[tuple[str, float]] = []
     for line in filter(str.strip, text.splitlines()):
         label, _, value = line.rpartition("=")
@@ -56,7 +56,7 @@ def parse_slo(text: str) -> tuple[Objective, ...]:
 
 
 def slo_setting(group: str = "") -> tuple[Objective, ...]:
-    """`--slo METRIC_pN=TIME`, as often as there are objectives."""
+    """Declare `--slo METRIC_pN=TIME`, repeated for each objective."""
     declared: tuple[Objective, ...] = setting(
         (),
         f"Objective, such as ttft_p99=500ms; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}.",
@@ -115,13 +115,13 @@ class PlanSettings:
 
     @property
     def load(self) -> Load:
-        """The peak with headroom."""
+        """Return the peak with headroom."""
         assert self.peak is not None
         return more_load(self.peak, self.headroom)
 
     def price_of(self, label: str) -> float | None:
-        """Return the price of the engine, with or without the settings that follow its name in brackets, else that of
-        all engines."""
+        """Return the price of the engine, by its name with or without the settings in brackets, else the price of all
+        engines."""
         prices = dict(self.price)
         return prices.get(label, prices.get(label.partition(" (")[0], prices.get("")))
 
@@ -137,7 +137,7 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """When a gate fails."""
+    """The conditions under which a gate fails."""
 
     fail_at: float = setting(
         100 * CRITICAL,

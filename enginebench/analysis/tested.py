@@ -15,7 +15,7 @@ from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 from enginebench.settings.system import is_loopback
 
 RANDOM = "random:"  # prefix of a model without trained weights on our servers
-SCRIPTED = "no model (scripted answers)"  # of the `fake` engine
+SCRIPTED = "no model (scripted answers)"  # model of the `fake` engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Hardware:
 class Tested:
     """`prompt_tokens` and `output_tokens` are the measured means. `repeats` are the fewest and most runs of an engine,
     `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one. `profile` is
-    how the rate changes in every stage, `trace` the name of the trace that was played. `seconds` are the shortest and
-    longest steady window. `formats` are the number formats by engine, as far as the servers say. `remote` if the
-    servers run on other machines than the load generator, which `hardware` describes."""
+    how the rate changes in every stage, `trace` the name of the replayed trace. `seconds` are the shortest and longest
+    steady window. `formats` are the number formats by engine, if servers report them. `remote`: the servers run on
+    other machines than the load generator, whose machine `hardware` describes."""
 
     models: tuple[str, ...]
     engines: tuple[str, ...]
@@ -61,7 +61,7 @@ class Tested:
     def from_benches(
         models: tuple[str, ...], engines: tuple[str, ...], host: Mapping[str, Any], date: str, rounds: int
     ) -> Tested:
-        """Describe engines that were measured without HTTP, and so without a load."""
+        """Describe engines that were measured without HTTP, and therefore without a load."""
         names = tuple(model.removeprefix(RANDOM) for model in models)
         random = any(model.startswith(RANDOM) for model in models)
         machine, dates = (hardware(host),), _dates([date])

@@ -1,5 +1,5 @@
-"""The command line that a run and a benchmark write down, so that it can be repeated: without secrets and without the
-paths of the machine where it was typed."""
+"""The command line that a run and a benchmark record, so that it can be repeated: without secrets and without paths of
+the machine on which it was typed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 
 def typed_command(secret_flags: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the command of this process, as it is typed in its working folder."""
+    """Return the command of this process, as typed in its working folder."""
     main = sys.modules["__main__"].__spec__  # None unless it was started by `python -m`
     program = (Path(sys.argv[0]).name,) if main is None else ("python", "-m", main.name.removesuffix(".__main__"))
     return (*program, *publishable(sys.argv[1:], secret_flags))
 
 
 def publishable(words: Sequence[str], secret_flags: Collection[str] = ()) -> tuple[str, ...]:
-    """Arguments without the values of `secret_flags`; absolute paths in the working folder or in the user's home
-    become relative to the working folder."""
+    """Remove the values of `secret_flags`, and make absolute paths in the working folder or the user's home relative to
+    the working folder."""
     shown: list[str] = []
     hide_next = False
     for word in words:

@@ -1,7 +1,7 @@
 """A run on disk, readable by anything:
 
     runs/<id>/meta.json          what, where, when, with which settings and stages (`RunMeta`)
-    runs/<id>/journal.jsonl      a `JournalLine` as each stage, boundary or event happens, until `meta.json` has all
+    runs/<id>/journal.jsonl      a `JournalLine` as each stage, boundary or event happens, until `meta.json` is complete
     runs/<id>/requests*.jsonl    a `SentRecord` as each request is sent, a `RequestRecord` as it ends; a file per worker
     runs/<id>/telemetry*.jsonl   one `TelemetrySample` about once a second; the server is in `telemetry.jsonl`
     runs/<id>/profile/           what a profiler wrote (`--profile`)
@@ -31,7 +31,7 @@ from enginebench.records.telemetry import TelemetrySample
 BLOCK_BYTES = 8 * 1024 * 1024
 NOT_UNDERSTOOD = "{} cannot be understood ({}): is it from another version?"
 MAX_BYTES = 32 * 1024 * 1024  # of a document, and of a line
-MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # no JSON, no text, nested without end
+MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # not JSON, not text, nested too deeply
 T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)
 _samples = msgspec.json.Decoder(TelemetrySample)
@@ -48,7 +48,7 @@ def profile_files(folder: Path) -> tuple[str, ...]:
 
 
 def write_atomically(path: Path, content: str | bytes, synced: bool = False) -> None:
-    """Replace `path`, which a user named, in one step, so that a reader never sees half of it; with `synced`, not even
+    """Replace a `path` that a user named in one step, so that readers never see half a file; with `synced`, not even
     after a power cut.
 
     A pipe or a terminal, such as /dev/stdout, is written to; for a link, its target is replaced. Raises `OSError`.
@@ -68,8 +68,8 @@ def write_inside(folder: Path, name: str, content: str | bytes, synced: bool = F
 
 
 def place_inside(folder: Path, name: str) -> Path:
-    """Return the path of a file to be written inside `folder`, below which no link is left on the way to it, nor in its
-    place. Folders on the way are made."""
+    """Return the path of a file to write inside `folder`. Links at the path or above it, up to `folder`, are removed,
+    and missing folders are made."""
     path = folder
     for part in Path(name).parent.parts:
         path /= part
@@ -83,12 +83,12 @@ def place_inside(folder: Path, name: str) -> Path:
 
 
 def _bytes(content: str | bytes) -> bytes:
-    """Replace what cannot be written, as in the name of a folder that is not UTF-8."""
+    """Encode, replacing what is not UTF-8, as in the name of a folder."""
     return content.encode(errors="replace") if isinstance(content, str) else content
 
 
 def _replace(place: Path, named: Path, content: bytes, synced: bool) -> None:
-    partial = place.with_name(f".{token_hex(8)}.partial")  # no link can stand there
+    partial = place.with_name(f".{token_hex(8)}.partial")  # a new name, so not a link
     try:
         partial.write_bytes(content)
         if synced:
@@ -103,7 +103,7 @@ def _replace(place: Path, named: Path, content: bytes, synced: bool) -> None:
 
 
 def read_document(path: Path, kind: type[T]) -> T:
-    """Return a JSON document that may come from anywhere, with plain texts.
+    """Read a JSON document that may come from anywhere, with plain texts.
 
     Raises `OSError` if it cannot be read, and `ValueError` with a sentence if it is malformed.
     """
@@ -114,13 +114,13 @@ def decode_document(content: bytes, kind: type[T], name: Path) -> T:
     """Raise `ValueError` with a sentence."""
     try:
         return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are values, too
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         cause = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise ValueError(NOT_UNDERSTOOD.format(name, cause)) from None
 
 
 def bytes_of(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return a whole document. Raises `OSError`, and `ValueError` with a sentence if it is not one."""
+    """Read a whole document. Raises `OSError`, and `ValueError` with a sentence if `path` is not a document."""
     size = path.stat().st_size
     if not path.is_file():
         raise ValueError(f"{path} is not a file.")
@@ -130,7 +130,7 @@ def bytes_of(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def parts_of(folder: Path, pattern: str) -> list[Path]:
-    """Return the files of a run that match, without pipes, devices and folders of such a name."""
+    """Return the regular files of a run that match; no pipes, devices or folders."""
     return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
@@ -139,7 +139,7 @@ def write_meta(folder: Path, meta: RunMeta) -> None:
 
 
 def close_journal(folder: Path, meta: RunMeta) -> None:
-    """Write the whole of `meta`, which then needs no journal. Raises `OSError`: then the journal stays."""
+    """Write the whole of `meta` and delete the journal. Raises `OSError`, and then keeps the journal."""
     write_meta(folder, meta)
     (folder / JOURNAL).unlink(missing_ok=True)
 
@@ -153,7 +153,7 @@ def read_meta(folder: Path) -> RunMeta:
     content = bytes_of(path)
     try:
         lines = list(read_lines(journal, JournalLine))
-    except FileNotFoundError:  # `meta.json` is complete, maybe only since it was read
+    except FileNotFoundError:  # `meta.json` is complete, perhaps only since it was read
         lines, content = [], bytes_of(path)
     schema = decode_document(content, _Version, path).schema
     if schema != SCHEMA_VERSION:
@@ -185,7 +185,7 @@ def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
 
 
 def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
-    """The lines of a short file, with plain texts. One that a crash cut short, or that is something else, is skipped.
+    """Yield the lines of a short file, with plain texts. Skip lines that are cut short by a crash or of another kind.
 
     Raises `FileNotFoundError`.
     """
@@ -198,7 +198,7 @@ def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
 def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
     """Yield whole lines from byte `start` on, some megabytes at a time to bound memory; nothing if it is not a file.
 
-    A part after the last newline is still being written, or its writer was killed.
+    Text after the last newline is left out: it is still being written, or its writer was killed.
     """
     if path.exists() and not path.is_file():
         return
@@ -210,11 +210,11 @@ def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
             if whole:
                 yield whole
             if len(whole) < len(block):
-                return  # what is written meanwhile begins in the middle of this line
+                return  # later reads would begin in the middle of this line
 
 
 def decode_requests(block: bytes) -> list[Line]:
-    """Decode whole lines; malformed ones are left out."""
+    """Decode whole lines; leave out malformed ones."""
     return _decoded(block, _requests)
 
 

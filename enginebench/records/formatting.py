@@ -1,8 +1,6 @@
-"""Format numbers for people: one function formats seconds, one aligns a column, and none shows digits beyond the
-precision.
+"""Format numbers for people, without digits beyond their precision.
 
-Seconds are the unit everywhere in the code; milliseconds exist only here. An infinite duration is that of a failed
-request.
+Seconds are the unit everywhere in the code; milliseconds exist only here. A failed request has an infinite duration.
 """
 
 from __future__ import annotations
@@ -12,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MISSING = "–"
-INFINITE = "failed"  # how a value is written that falls among failed requests
+INFINITE = "failed"  # text for a value that falls among failed requests
 MAX_DIGITS = 6  # of a ratio
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Round to n significant digits, with thousands separated: 0.0482, 41.2, 1,235. Whole digits are never dropped."""
+    """Round to n significant digits, with thousands separators: 0.0482, 41.2, 1,235. Keep all integer digits."""
     if math.isinf(value):
         return INFINITE
     if value == 0:
@@ -27,7 +25,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """`format_seconds(0.0123) == "12.3 ms"`. Three significant digits, in the unit that keeps them short."""
+    """Write three significant digits, in the unit that keeps them short: `format_seconds(0.0123) == "12.3 ms"`."""
     if seconds is None:
         return MISSING
     if math.isinf(seconds):
@@ -39,7 +37,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_limit(seconds: float) -> str:
-    """Write a limit as it was typed, without further zeros: `60 ms`, `1.5 s`."""
+    """Write a limit without trailing zeros: `60 ms`, `1.5 s`."""
     unit = duration_unit(seconds)
     return f"{seconds * unit.scale:g} {unit.name}"
 
@@ -51,12 +49,12 @@ def duration_unit(seconds: float) -> ShownUnit:
 
 
 def format_error(seconds: float) -> str:
-    """0.0000384 → "± 0.038 ms": always in milliseconds, and no more exact than an error is known."""
+    """Write an error in milliseconds, with no more digits than are known: 0.0000384 → "± 0.038 ms"."""
     return f"± {significant(seconds * 1e3, 2)} ms"
 
 
 def format_share(share: float | None) -> str:
-    """0.1234 → "12.3 %"; only exact values read as 0 % and 100 %."""
+    """Write 0.1234 as "12.3 %"; only exact values become 0 % and 100 %."""
     if share is None:
         return MISSING
     if 0 < share < 0.0005:
@@ -67,7 +65,7 @@ def format_share(share: float | None) -> str:
 
 
 def format_bytes(size: float | None) -> str:
-    """Binary prefixes: 1536 MiB is 1.50 GiB."""
+    """Write bytes with binary prefixes: 1536 MiB is 1.50 GiB."""
     if size is None:
         return MISSING
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -97,12 +95,12 @@ def format_count(count: float | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 request`, `1,200 requests`"""
+    """Write `1 request`, `1,200 requests`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | None:
-    """Write both with the digits in which they differ; `None` if there are none, or they are the same."""
+    """Write both ends with enough digits to differ; `None` if one is missing, or they are equal."""
     if low is None or high is None or low == high:
         return None
     digits = next((d for d in range(3, MAX_DIGITS) if significant(low, d) != significant(high, d)), MAX_DIGITS)
@@ -110,9 +108,9 @@ def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | No
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """3.1× [2.9, 3.3]: two significant digits are enough, or three if the engines are close or the interval is narrow:
-    1.46× [1.45, 1.47]. More digits are written if both ends would look the same, or if an end that is not 1 would be
-    printed as 1. An interval without width is left out.
+    """Write two significant digits, 3.1× [2.9, 3.3], or three if the engines are close or the interval is narrow,
+    1.46× [1.45, 1.47]. Write more digits if both ends would look the same, or an end that is not 1 would look like 1.
+    Leave out an interval without width.
     """
     few = digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:
@@ -134,12 +132,12 @@ def _factor(ratio: float, digits: int) -> str:
 
 
 def in_words(items: Sequence[str]) -> str:
-    """`10, 20 and 40`"""
+    """Join as `10, 20 and 40`."""
     return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
 
 
 def join_labels(labels: Sequence[str]) -> str:
-    """Labels of stages, their common unit written once: `10, 20 and 40 users`."""
+    """Join labels of stages, with their common unit written once: `10, 20 and 40 users`."""
     parts = [label.partition(" ") for label in labels]
     units = {"users" if unit == "user" else unit for _, _, unit in parts}
     if len(labels) < 2 or len(units) > 1 or units == {""} or not all(number[:1].isdigit() for number, _, _ in parts):
@@ -152,7 +150,7 @@ class ShownUnit:
     """The unit that a whole column is written in."""
 
     name: str
-    scale: float  # what one second, or one of the base unit, is in this unit
+    scale: float  # one second, or one of the base unit, in this unit
     word: str = ""  # the name in a sentence
 
     def write(self, value: float) -> str:
@@ -182,7 +180,7 @@ def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
 
 
 def column_unit(unit: str, values: Iterable[float | None]) -> ShownUnit:
-    """Return the unit that a column of `values`, which are in `unit`, is written in."""
+    """Return the unit for a column of `values`, which are in `unit`."""
     return time_unit(values) if unit == "s" else IN_TABLES.get(unit, ShownUnit(unit, 1))
 
 

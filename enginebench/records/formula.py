@@ -38,7 +38,7 @@ class Field(Formula, frozen=True):
 
 
 class Between(Formula, frozen=True):
-    """Seconds from one stamp to another; of several starts, the first that was observed."""
+    """Seconds from one stamp to another."""
 
     start: Formula
     end: Formula
@@ -66,7 +66,7 @@ class Quotient(Formula, frozen=True):
 
 
 class Positive(Formula, frozen=True):
-    """Return the operand if it is above zero, else nothing."""
+    """The operand if it is above zero, else `None`."""
 
     operand: Formula
 
@@ -75,7 +75,7 @@ class Positive(Formula, frozen=True):
 
 
 class FirstOf(Formula, frozen=True):
-    """The first of several that was observed."""
+    """The first operand that was observed."""
 
     first: Formula
     second: Formula
@@ -100,7 +100,7 @@ class Longest(Formula, frozen=True):
         return f"max({self.field})"
 
 
-# Flags: 1 or 0, and never nothing.
+# Flags: 1 or 0, never `None`.
 
 
 class Is(Formula, frozen=True):
@@ -114,7 +114,7 @@ class Is(Formula, frozen=True):
 
 
 class Known(Formula, frozen=True):
-    """Return 1 if the operand was observed."""
+    """1 if the operand was observed."""
 
     operand: Formula
 
@@ -123,7 +123,7 @@ class Known(Formula, frozen=True):
 
 
 class Above(Formula, frozen=True):
-    """Return 1 if the operand was observed and is more than `limit`."""
+    """1 if the operand was observed and is more than `limit`."""
 
     operand: Formula
     limit: float
@@ -142,7 +142,7 @@ class Not(Formula, frozen=True):
 
 
 class When(Formula, frozen=True):
-    """Return the operand if the flag is 1, else nothing."""
+    """The operand if the flag is 1, else `None`."""
 
     flag: Formula
     operand: Formula
@@ -152,7 +152,7 @@ class When(Formula, frozen=True):
 
 
 class ByOutcome(Formula, frozen=True):
-    """Different formulas for requests that ended `ok`, were `cut_off`, or failed; `unsent` ones have no value."""
+    """A formula each for requests that ended `ok`, were `cut_off`, or failed; `unsent` requests have no value."""
 
     ok: Formula
     cut_off: Formula
@@ -176,7 +176,7 @@ Reader = Callable[[Any], float | None]
 def reader(formula: Formula) -> Reader:
     """Return a function that computes the formula for one record: any object with the fields as attributes.
 
-    The value is `None` if a part of it was not observed.
+    The value is `None` if a part of the formula was not observed.
     """
     match formula:
         case Field(field):

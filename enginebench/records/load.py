@@ -12,7 +12,7 @@ RequestRate = Annotated[float, msgspec.Meta(ge=0, le=MAX_LOAD)]  # per second
 
 
 class Users(msgspec.Struct, frozen=True, tag_field="loop", tag="closed"):
-    """A closed loop: `count` users, each of whom sends the next request after the answer to the last one."""
+    """A closed loop: `count` users, each sending the next request after the answer to the previous one."""
 
     count: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOAD)]
     unit: ClassVar[str] = "users"
@@ -52,7 +52,7 @@ class Burst(msgspec.Struct, frozen=True, tag_field="part", tag="burst"):
 
 
 Profile = tuple[Segment | Burst, ...]
-"""How a rate changes within a stage: parts that follow one another and are repeated, or one segment over the window."""
+"""How a rate changes within a stage: consecutive parts that are repeated, or one segment over the whole window."""
 
 
 class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
@@ -75,7 +75,7 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
 
     @classmethod
     def changing(cls, profile: Profile, arrivals: str = "poisson") -> Rate:
-        """Return the load of a profile, with its mean rate."""
+        """Return the load of a profile, with the profile's mean rate."""
         requests = seconds = 0.0
         for part in profile:
             if isinstance(part, Burst):
@@ -100,12 +100,12 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
         return f"{self} {self.unit}"
 
     def __str__(self) -> str:
-        """Return the rate as the command line takes it."""
+        """Write the rate in the form of the command line."""
         return "+".join(map(str, self.profile)) or f"{self.per_second:g}"
 
 
 Load = Users | Rate
-"""Which of the two it is says the `loop` of the JSON object: `closed` or `open`."""
+"""In JSON, `loop` is `closed` or `open`."""
 
 
 def load_of(value: float, unit: str) -> Load:

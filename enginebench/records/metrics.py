@@ -1,4 +1,4 @@
-"""Every metric, defined once: the live page, the table, the summaries, objectives, report and docs read it here.
+"""Every metric, defined once for the live page, the table, the summaries, objectives, reports and documentation.
 
 python -m enginebench.records.metrics        # the tables of docs/metrics.md
 """
@@ -29,9 +29,9 @@ from enginebench.records.run import START_PHASES
 Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
 Better = Literal["higher", "lower"]
 Population = Literal["attempted", "answered", "sent", "chunks"]
-"""Whose values a percentile is made of. `attempted`: a failed request counts as +∞, a cut-off one as censored.
-`answered`: only requests that ended `ok`. `sent`: every request that was sent, however it ended. `chunks`: the gaps of
-all answers that ended `ok`, pooled, so that long answers weigh more."""
+"""The requests that a percentile is computed from. `attempted`: a failed request counts as +∞, a cut-off one as
+censored. `answered`: only requests that ended `ok`. `sent`: every request that was sent, however it ended. `chunks`:
+the gaps of all answers that ended `ok`, pooled, so that long answers weigh more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Shown:
     """
 
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
-    compared: tuple[str, ...] = ()  # engines are compared by it, and versions gated
+    compared: tuple[str, ...] = ()  # comparisons of engines, and gates
     chart: tuple[str, ...] = ()  # drawn over the loads
     live: tuple[str, ...] = ()  # progress line, Locust's page, live.json
     curve: bool = False  # its distribution is drawn
@@ -54,11 +54,11 @@ VALUE = ("value",)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A value of one request. `objective` is the name under which an SLO may set a limit to it.
+    """A value of one request. `objective` is its name in an SLO.
 
     `since_due` names the same metric measured from the instant at which the request was due, without coordinated
-    omission: it is shown in this one's place in an open loop, and wherever the two differ. An answered request without
-    a value keeps any limit if `absent_is_good`, and else none; without the field `needs` it cannot be judged.
+    omission. It replaces this metric in an open loop, and if the two differ. An answered request without a value meets
+    every limit if `absent_is_good`, else none; without the field `needs`, the request cannot be judged.
     """
 
     name: str
@@ -74,25 +74,25 @@ class Metric:
     needs: str | None = None
     absent_is_good: bool = False
     read: Reader = field(init=False, repr=False, compare=False)
-    """The value for one record; `None` where a part of it was not observed."""
+    """The value for one record; `None` if a part of it was not observed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "read", reader(self.formula))
 
     @property
     def short_title(self) -> str:
-        """Without the clock: `TTFT` for `TTFT (user)`."""
+        """Return the title without the clock: `TTFT` for `TTFT (user)`."""
         return self.title.partition(" (")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A value of a whole stage, over its steady window. The formula is text; if it is a mean over the answered requests
-    that have a value, `mean` is that value. analysis/summary/quantities.py computes all others;
+    """A value of a whole stage, over its steady window. The formula is text; for a mean over the answered requests that
+    have a value, `mean` is that value. analysis/summary/quantities.py computes all other quantities;
     loadtests/harness/live/live_view.py computes those that are shown during the run.
 
-    `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
-    the difference is compared, and of other quantities the ratio.
+    `better` says which values are better when engines are compared; `None` if neither is. Shares, which may be 0, are
+    compared by their difference, other quantities by their ratio.
     """
 
     name: str
@@ -107,12 +107,12 @@ class Quantity:
 
 SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
 FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field("chunks")))
-"""Tokens of the first chunk; if the server does not report them, those of the mean chunk."""
+"""Tokens of the first chunk; if the server does not report them, the mean tokens per chunk."""
 
 T_SCHED, T_CONNECT, T_SEND = Field("t_sched"), Field("t_connect"), Field("t_send")
 T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
 DELIVERY = Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill")
-KNOWN = Known(DELIVERY)  # the means of all parts of TTFT are over the same requests, so that they add up
+KNOWN = Known(DELIVERY)  # all parts of TTFT are averaged over the same requests, so that the means add up
 PROMPT, OUTPUT, PLANNED = Field("prompt_tokens"), Field("output_tokens"), Field("planned_output_tokens")
 TAILS, TWO = ("p50", "p95", "p99"), ("p50", "p99")
 
@@ -145,7 +145,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         objective="tpot",
         shown=Shown(table=("p50",), compared=("p50", "p95"), chart=("p50", "p99"), live=TWO, curve=True, exported=True),
         needs="output_tokens",
-        absent_is_good=True,  # an answer of one chunk has no time per token, and so none that is long
+        absent_is_good=True,  # an answer of one chunk has no time per token that could be long
     ),
     Metric(
         "ntpot",
@@ -365,10 +365,10 @@ STARTS: tuple[Quantity, ...] = (
         for phase, title in START_PHASES.items()
     ),
 )
-"""Of the first stage of a run whose server was started for it."""
+"""Quantities of the first stage of a run that started its server."""
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in (*QUANTITIES, *STARTS)}
 
-# Names that code asks for. A metric that is only shown needs none.
+# Names used in code. A metric that is only shown needs none.
 TTFT, TTFT_SINCE_DUE, TPOT, NTPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "ntpot", "e2e", "e2e_user"
 THROUGHPUT, USER_THROUGHPUT, GOODPUT, ATTAINMENT = "throughput", "user_throughput", "goodput", "attainment"
 OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
@@ -384,9 +384,9 @@ CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "ene
 ROUND_TRIP, CORRECT, REQUESTS, GOOD_REQUESTS = "round_trip", "correct", "requests", "good_requests"
 STAGE_INDEX, USERS, RECENT_OFFERED_RATE = "stage_index", "users", "recent_offered_rate"
 TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
-"""Quantities that add up to the mean TTFT since the request was due."""
+"""Quantities that add up to the mean TTFT from the due time."""
 
-# Values that the load generator's exporter shows in addition to metrics and quantities, from loadtests/harness/live/.
+# Further values of the load generator's exporter, from loadtests/harness/live/.
 MOMENTARY: tuple[Quantity, ...] = (
     Quantity("stage_index", "stage", "", "at this moment", "which stage is on, from 0"),
     Quantity("users", "users", "users", "at this moment", "of all processes; closed loops only"),
@@ -410,7 +410,7 @@ TOTALS: tuple[Quantity, ...] = (
     ),
     Quantity("output_tokens", "output", "tokens", "since the run's start", "of requests that have ended"),
 )
-"""Counters, each with the suffix `_total`."""
+"""Counters, exported with the suffix `_total`."""
 
 
 Surface = Literal["table", "compared", "chart", "live"]
@@ -429,19 +429,19 @@ class Column:
 
     @property
     def key(self) -> str:
-        """`ttft p95`, or `throughput`: unique, for programs."""
+        """Return `ttft p95`, or `throughput`: unique, for programs."""
         return self.name if isinstance(self.measure, Quantity) else f"{self.name} {self.statistic}"
 
     @property
     def title(self) -> str:
-        """`TTFT p95`, without the clock."""
+        """Return `TTFT p95`, without the clock."""
         return (
             self.measure.title if isinstance(self.measure, Quantity) else f"{self.measure.short_title} {self.statistic}"
         )
 
     @property
     def full_title(self) -> str:
-        """`TTFT (user) p95`, `output tokens/s`."""
+        """Return `TTFT (user) p95`, `output tokens/s`."""
         if isinstance(self.measure, Quantity):
             return f"{self.measure.title} {self.measure.unit}" if "/" in self.measure.unit else self.measure.title
         return f"{self.measure.title} {self.statistic}"
@@ -456,7 +456,7 @@ class Column:
 
     @property
     def relative(self) -> bool:
-        """Values are compared by their ratio; shares, which may be 0, by their difference."""
+        """Return whether values are compared by ratio. Shares, which may be 0, are compared by difference."""
         return self.unit != "share"
 
 
@@ -476,14 +476,14 @@ OUTPUT_RATE = Column(QUANTITY_BY_NAME[THROUGHPUT], "value")
 
 
 def over_runs() -> frozenset[str]:
-    """Names of the metrics whose percentiles tables, comparisons and charts show over several runs."""
+    """Return the names of metrics whose percentiles are shown over several runs."""
     surfaces: tuple[Surface, ...] = ("table", "compared", "chart")
     shown = {column.name for due in (False, True) for surface in surfaces for column in columns(surface, due)}
     return frozenset(shown & BY_NAME.keys())
 
 
 def tables() -> str:
-    """Both tables in Markdown, as docs/metrics.md shows them."""
+    """Return both tables of docs/metrics.md in Markdown."""
     rows = ["| metric | formula | unit | over | objective | meaning |", "|---|---|---|---|---|---|"]
     for metric in (*REQUEST_METRICS, ICL):
         named = f"`{metric.objective}`" if metric.objective else ""

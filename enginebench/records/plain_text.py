@@ -1,6 +1,4 @@
-"""Text that comes from servers and from other people's files: it reaches terminals, pages and spreadsheets only without
-the characters that those take for commands.
-"""
+"""Text of servers and other people, without the characters that terminals, pages and spreadsheets interpret."""
 
 from __future__ import annotations
 
@@ -12,17 +10,17 @@ MAX_DEPTH = 40  # of a JSON document: ours have ten levels
 SPACING = "\t\n\x0b\x0c\r\x85\u2028\u2029"
 CONTROLS = (
     "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"  # C0, DEL and C1, with the escape sequences of terminals
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # which way text runs
-    "\ufeff\ufff9-\ufffb\ufffe\uffff"  # byte order, annotations, no characters: XML has no room for them
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # text direction
+    "\ufeff\ufff9-\ufffb\ufffe\uffff"  # byte order, annotations, noncharacters: not allowed in XML
 )
 UNSAFE = f"[{SPACING}{CONTROLS}]"
-"""A regular expression, of Polars' too, which has no halves of characters."""
+"""A regular expression, also for Polars, whose text has no surrogates."""
 
 PICTURES = {code: 0x2400 + code for code in range(32)}
-"""What stands for control characters in names, so that different ones stay different: tokens are names, too."""
+"""Replacements of control characters in names, which stay distinct: tokens are names too."""
 
 _spacing = re.compile(f"[{SPACING}]+")
-_removed = re.compile(f"[{CONTROLS}\ud800-\udfff]")  # halves of characters cannot be written as UTF-8
+_removed = re.compile(f"[{CONTROLS}\ud800-\udfff]")  # surrogates cannot be written as UTF-8
 
 
 def plain(text: str) -> str:
@@ -31,7 +29,7 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """Return `text` without control characters; its lines stay."""
+    """Return `text` without control characters except line breaks."""
     return "\n".join(map(plain, text.split("\n")))
 
 
@@ -54,5 +52,5 @@ def plain_json(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether `text` can name a file or a folder inside another one: no path, no hidden file and no flag."""
+    """Return whether `text` can name a file inside a folder: it is not a path, a hidden file or a flag."""
     return bool(text) and text == plain(text) and text[0] not in ".-" and not re.search(r"[/\\]", text)

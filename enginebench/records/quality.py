@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-TOP = 5  # likeliest tokens of each position that are compared too
+TOP = 5  # likeliest tokens at each position, which are also compared
 NO_WEIGHTS = "random weights predict nothing"
 MAX_EXPONENT = 700.0  # of a float's exponential
 Logarithm = Annotated[float, msgspec.Meta(ge=-1e6, le=1.0)]  # of a probability, with its rounding
@@ -29,8 +29,8 @@ TEXT = (
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """For each token from the second on: its natural log-probability, and the `TOP` likeliest tokens at its position.
-    Without log-probabilities, `why` says why."""
+    """For each token from the second on, its natural log-probability and the `TOP` likeliest tokens at its position. If
+    there are no log-probabilities, `why` gives the reason."""
 
     tokens: tuple[str, ...] = ()
     logprobs: tuple[Logarithm, ...] = ()
@@ -45,7 +45,7 @@ class Quality(msgspec.Struct, frozen=True):
 
     @property
     def perplexity(self) -> float | None:
-        """exp of the mean negative log-probability (Jelinek et al. 1977)."""
+        """Return exp of the mean negative log-probability (Jelinek et al. 1977)."""
         if not self.logprobs:
             return None
         return math.exp(min(-math.fsum(self.logprobs) / len(self.logprobs), MAX_EXPONENT))
@@ -53,7 +53,7 @@ class Quality(msgspec.Struct, frozen=True):
 
 class QualityAgainst(msgspec.Struct, frozen=True):
     """An engine against the baseline. `perplexity_over` is the ratio minus 1, `difference` the largest absolute
-    difference of a log-probability, over the text's tokens and the likeliest ones. Unknown values are `None`."""
+    difference in log-probability over the text's tokens and the likeliest tokens. Unknown values are `None`."""
 
     engine: str
     dtype: str | None
@@ -66,14 +66,14 @@ def against(engine: str, own: Quality | None, baseline: Quality | None) -> Quali
     if own is None or own.perplexity is None:
         return QualityAgainst(engine, own.dtype if own else None, None)
     alone = QualityAgainst(engine, own.dtype, own.perplexity)
-    if baseline is None or baseline.perplexity is None or own.tokens != baseline.tokens:  # of another tokenizer
+    if baseline is None or baseline.perplexity is None or own.tokens != baseline.tokens:  # different tokenizers
         return alone
     over = own.perplexity / baseline.perplexity - 1
     return msgspec.structs.replace(alone, perplexity_over=over, difference=largest_difference(own, baseline))
 
 
 def largest_difference(quality: Quality, other: Quality) -> float:
-    """Compare the tokens of the text, and those of the likeliest that both have."""
+    """Compare the tokens of the text, and the likeliest tokens that both have."""
     pairs = list(zip(quality.logprobs, other.logprobs, strict=True))
     for ours, theirs in zip(quality.top, other.top, strict=True):
         pairs += [(ours[token], theirs[token]) for token in ours.keys() & theirs.keys()]

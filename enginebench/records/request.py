@@ -1,8 +1,8 @@
 """A request: planned, sent, answered, and one line of `requests*.jsonl`.
 
 Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. Missing values are `None`,
-never 0. To add a field, change only this file: the lines on disk, the JSON Schema, `requests.parquet` and the table
-from which metrics are computed derive from these structs.
+never 0. To add a field, change only this file: the lines on disk, the JSON Schema, `requests.parquet` and the table of
+metrics derive from these structs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ a success nor a failure."""
 CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
 UNJUDGED = (CUT_OFF, UNSENT)
-"""Censored, and the load generator's own failure: the server is not judged by them."""
+"""A censored request, and a failure of the load generator: the server is not judged by them."""
 NO_FAILURE = ("ok", *UNJUDGED)
 
 TokenSource = Literal["usage", "tokenizer"]
@@ -33,7 +33,7 @@ Stamps = Literal["kernel", "user"]
 
 
 class JsonLine(msgspec.Struct, kw_only=True, gc=False):
-    """An object that is written as one line. It refers to no other such object, so garbage collection skips it."""
+    """An object that is written as one line. It cannot be in a reference cycle, so garbage collection skips it."""
 
     def to_line(self) -> str:
         """Return one JSON object and a newline."""
@@ -57,8 +57,8 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     detail: str | None = None  # for people: the server's message, cut short
     status: Count | None = None
     t_connect: Nanoseconds | None = None  # opening a connection began; None if one was open
-    resent: bool = False  # the server closed a kept connection without an answer: t_connect is when it was sent there
-    round_trip: float | None = None  # seconds, the shortest of its connection by the kernel's own measurement
+    resent: bool = False  # the server closed a reused connection without an answer; t_connect is the first attempt
+    round_trip: float | None = None  # seconds, the connection's shortest as measured by the kernel
     t_send: Nanoseconds | None = None  # just before the first byte is written; None without a connection
     t_headers: Nanoseconds | None = None  # response headers complete
     t_first: Nanoseconds | None = None  # first chunk with generated content: text, reasoning, tool call, refusal
@@ -66,24 +66,24 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     t_last: Nanoseconds | None = None  # last content chunk
     read_first: Nanoseconds | None = None  # user-space clock of the read that completed the first chunk
     stamps: Stamps = "user"  # which clock the receive stamps come from
-    merged_first: bool = False  # the first chunk's read held later chunks too: its kernel stamp is an upper bound
+    merged_first: bool = False  # later chunks were read with the first, so its kernel stamp is an upper bound
     icl: tuple[Nanoseconds, ...] = ()  # gaps between successive content chunks
     chunks: Count = 0  # content chunks
     first_chunk_tokens: Count | None = None
     prompt_tokens: Count | None = None
     output_tokens: Count | None = None
     token_source: TokenSource | None = None
-    reported_tokens: Count | None = None  # output tokens by the server's usage, if it is less than was received
-    cached_tokens: Count | None = None  # of the prompt, by the server's own account
+    reported_tokens: Count | None = None  # output tokens in the server's usage, if fewer than were received
+    cached_tokens: Count | None = None  # of the prompt, as the server reports
     reasoning_tokens: Count | None = None  # of the output, shown or hidden
-    unseen_tokens: Count = 0  # of the output, that no chunk showed: hidden reasoning
-    unknown_text: str | None = None  # fields of the answer that held text and that no API known here has
+    unseen_tokens: Count = 0  # output tokens in no chunk: hidden reasoning
+    unknown_text: str | None = None  # fields of the answer that held text and belong to no known API
     finish_reason: str | None = None
-    text: str | None = None  # the answer, if it is kept, or if its tokens are counted because usage is missing
+    text: str | None = None  # the answer, if it is kept, or needed to count tokens because usage is missing
     token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, if the server reports them …
     logprobs: tuple[float, ...] = ()  # … the natural logarithms of the tokens' probabilities
     answer_digest: str | None = None  # of the generated text: equal answers have equal digests
-    correct: bool | None = None  # of a question with an exact answer
+    correct: bool | None = None  # for a question with an exact answer
     streamed: bool = True
     retry_after: float | None = None  # seconds that a refusing server asks its client to wait
     server_queue: float | None = None  # seconds on the server's clock, if it sends them
@@ -100,16 +100,16 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     planned_prompt_tokens: Count | None = None
     planned_output_tokens: Count | None = None
     prompt_id: str | None = None  # equal prompts have equal ids, in all runs
-    attempt: Count = 0  # how often the same was asked before and failed
+    attempt: Count = 0  # earlier failed attempts of the same request
 
     @classmethod
     def planned(cls, **asked: Any) -> RequestRecord:
-        """Return the record of a request that has not been sent; sender, time and stage are not known yet."""
+        """Return the record of a request that has not been sent, so that sender, time and stage are unknown."""
         return cls(request_id="", worker="", scenario="", stage=0, outcome=CUT_OFF, t_sched=0, t_end=0, **asked)
 
 
 class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"):
-    """The short line written just before a request is sent, so that a killed process leaves none of them out.
+    """The short line written just before a request is sent, so that the requests of a killed process are known.
 
     `t_send` is the instant of writing. A reader drops it if a `RequestRecord` of the same `request_id` follows.
     """
@@ -122,4 +122,4 @@ class SentRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="sent"
 
 
 Line = RequestRecord | SentRecord
-"""Which of the two it is says the `event` of the JSON object: `ended` or `sent`."""
+"""In JSON, `event` is `ended` or `sent`."""

@@ -1,10 +1,10 @@
-"""The rules that turn requests into numbers and verdicts. Each is declared once, for single values; the analysis
-applies rules that are formulas to whole columns.
+"""The rules that turn requests into numbers and verdicts. Each rule is declared once, for single values; the analysis
+applies formulas to whole columns.
 
 * A failed request counts as +∞ in everything that is judged over attempted requests.
-* A request that the run's end cut off is censored: observed times count, the others have a lower bound.
-* A percentile is the nearest rank, always a value that was observed.
-* A request meets an objective, misses it, or was cut off before that was known.
+* A request that the run's end cut off is censored: observed times count, unobserved ones have a lower bound.
+* A percentile is the nearest rank, always an observed value.
+* A request meets an objective, misses it, or was cut off too early to tell.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class Ascending(Protocol):
 
 
 def percentile(ascending: Ascending, q: float) -> float:
-    """The nearest-rank percentile of ascending values, for q in (0, 1]: the smallest value that at least a share q do
-    not exceed."""
+    """Return the nearest-rank percentile of ascending values, for q in (0, 1]: the smallest value that at least a share
+    q of the values do not exceed."""
     return float(ascending[nearest_rank(len(ascending), q) - 1])
 
 
 def lower_bound(formula: Formula) -> tuple[Formula, Formula]:
     """Return the value or lower bound of a request that was stopped at `t_end`, and 1 if it is a bound.
 
-    The stamp of an event that had not happened is after `t_end`; so is `t_last` always, because more could follow. The
+    The stamp of an event that had not happened is after `t_end`, and so is `t_last`, because chunks could follow. The
     speed of a stopped answer is unknown, so quotients are null.
     """
     match formula:
@@ -84,15 +84,15 @@ def attempted(formula: Formula) -> Formula:
 
 
 def censored(formula: Formula) -> Formula:
-    """Return the formula of 1 if the value of `attempted` is only a lower bound."""
+    """Return a formula that is 1 if the value of `attempted` is only a lower bound."""
     _, is_bound = lower_bound(formula)
     return ByOutcome(ok=Constant(0.0), cut_off=is_bound, failed=Constant(0.0))
 
 
 def within(formula: Formula | None, limit: float, needs: str | None = None, absent_is_good: bool = False) -> Formula:
-    """Return the formula of 1 if a request meets the limit, 0 if it misses it, null if it was cut off before.
+    """Return a formula that is 1 if a request meets the limit, 0 if it misses it, null if it was cut off before.
 
-    Without a formula every request that ended well meets it. A request that ended well without a value meets it if
+    Without a formula, every successful request meets the limit. A successful request without a value meets it if
     `absent_is_good`; the result is null if its field `needs` was not observed.
     """
     if formula is None:
@@ -109,8 +109,8 @@ def within(formula: Formula | None, limit: float, needs: str | None = None, abse
 
 
 def as_measured(good: int, unknown: int, n: int, q: float) -> bool | None:
-    """Return whether percentile q of n requests is within a limit that `good` ones kept; `None` if that depends on
-    `unknown` ones."""
+    """Return whether percentile q of n requests is within a limit that `good` requests met; `None` if that depends on
+    the `unknown` requests."""
     rank = nearest_rank(n, q)
     if good >= rank:
         return True

@@ -17,7 +17,7 @@ from enginebench.records.search import SearchRecord
 from enginebench.records.stage import Nanoseconds, Stage, StagePlan
 
 SCHEMA_VERSION = 3
-# Events of a server that `enginebench run` started, in order. It listens when it answers anything.
+# Events of a server that `enginebench run` started, in order. "Listening" means that it answers anything.
 START_EVENTS = "files uncached", "server started", "server listening", "server ready"
 UNCACHED, STARTED, LISTENING, READY = START_EVENTS
 START_PHASES: Mapping[str, str] = {
@@ -57,7 +57,7 @@ HOST: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """A deliberate disturbance of the server, `t` nanoseconds since the run's start, negative before it."""
+    """A deliberate disturbance of the server, `t` nanoseconds since the run's start (negative if earlier)."""
 
     t: Nanoseconds
     what: str
@@ -65,8 +65,8 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True)
 class LostProcess:
-    """A process of the load generator that ended before its run: at `t`, nanoseconds since the run's start, its last
-    request was due. Of its share of an open loop, `arrivals` were due after that and were not sent."""
+    """A process of the load generator that ended before its run. Its last request was due at `t`, nanoseconds since the
+    run's start. In an open loop, its `arrivals` that were due later were not sent."""
 
     worker: str
     t: Nanoseconds
@@ -84,7 +84,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """The setup of a run: in `meta.json`, and again in the summary that is made of it."""
+    """The setup of a run, in `meta.json` and in the summary derived from it."""
 
     run_id: str
     started_at: str  # ISO 8601, UTC
@@ -95,23 +95,23 @@ class RunFacts:
     engine: Mapping[str, Any] | None  # the server's /v1/engine; None if it has none
     host: Mapping[str, Any]  # cpu, cores, memory, os, kernel of the load generator
     versions: Mapping[str, str]
-    label: str  # what reports call this run: the engine's name, or the URL
+    label: str  # the run's name in reports: the engine's name, or the URL
     command: tuple[str, ...]
-    repeat: Count = 0  # which of an engine's repeats this is
+    repeat: Count = 0  # index among the engine's repeats
     commit: str | None = None
     workers: Count = 1
-    search: SearchRecord | None = None  # of a run that searches for capacity
-    quality: Quality | None = None  # of a run that asked for it
+    search: SearchRecord | None = None  # if the run searches for capacity
+    quality: Quality | None = None  # if requested
 
     @property
     def facts(self) -> dict[str, Any]:
-        """These fields alone, by name."""
+        """Return only these fields, by name."""
         return {field.name: getattr(self, field.name) for field in fields(RunFacts)}
 
     def checked(self) -> Self:
-        """Return the run without facts that are not of their type.
+        """Return the run without facts of a wrong type.
 
-        Raises `ValueError` for what no run has: a report would fail on it, or write to another place.
+        Raises `ValueError` for values that no run has: a report would fail, or write to another place.
         """
         if not is_file_name(self.run_id):
             raise ValueError(f"`{self.run_id}` is no name of a run")
@@ -127,21 +127,21 @@ class RunFacts:
 class RunMeta(RunFacts):
     """Everything needed to repeat the run and to judge whether another run is comparable.
 
-    `plan` has the requested stages; a run may append to it. `stages` are those that have begun.
+    `plan` has the requested stages; a run may append to it. `stages` are the stages that have begun.
     """
 
     plan: tuple[StagePlan, ...]
     stages: tuple[Stage, ...] = ()
     events: tuple[RunEvent, ...] = ()
     hosts: Count = 1  # machines that the workers run on
-    startup: Mapping[str, float] = field(default_factory=dict)  # seconds by phase, as our servers tell them
+    startup: Mapping[str, float] = field(default_factory=dict)  # seconds by phase, as our servers report
     lost: tuple[LostProcess, ...] = ()
     client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
     imported: Imported | None = None  # from another tool's results
     schema: int = SCHEMA_VERSION
 
     def after(self, line: JournalLine) -> RunMeta:
-        """Return the run with what a line adds."""
+        """Return the run with a line's changes."""
         meta, stage = self, line.stage
         if stage is not None:
             plan = (*self.plan, stage.plan) if stage.index >= len(self.plan) else self.plan
@@ -163,7 +163,7 @@ class RunMeta(RunFacts):
         """Return the seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
 
         `run_delay` is the share of time in which the client was ready to run and had no core. The result is from the
-        mildest calibrated conditions that were at least as hard in both; `None` if there are none.
+        mildest calibrated conditions with at least this load and delay; `None` if there are none.
         """
         harder = [error for chunks, delay, error in self.client_error if chunks >= load and delay >= run_delay]
         return min(harder, default=None)
@@ -190,7 +190,7 @@ def instant(text: str) -> datetime:
 
 
 def as_typed(facts: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts without those that are not of the type declared for them."""
+    """Return the facts that have the type declared for them."""
     return {name: value for name, value in facts.items() if _is_of(value, types.get(name, Any))}
 
 

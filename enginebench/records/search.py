@@ -15,7 +15,7 @@ SearchState = Literal["running", "found", "undecided", "missed at the lowest loa
 
 @dataclass(frozen=True, slots=True)
 class ProbeShare:
-    """An objective in a probe: the share of requests that met it, and their effective number."""
+    """An objective in a probe: the share of requests that met it, and the effective sample size."""
 
     objective: str
     good: float
@@ -24,8 +24,8 @@ class ProbeShare:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """A stage of the search. `requests` are those that were judged. The verdict of a probe `below` or `above` the
-    estimate is a certificate, from the evidence of all such probes; that of another one only says how it looked."""
+    """A stage of the search. `requests` counts the judged ones. The verdict of a probe `below` or `above` the estimate
+    is a certificate, from the evidence of all such probes; any other verdict only shows how the probe looked."""
 
     stage: Count
     load: float
@@ -55,7 +55,7 @@ class SearchRecord:
 
     @property
     def bracket(self) -> str:
-        """`about 33 req/s; at least 27, at most 38 certified`"""
+        """Write `about 33 req/s; at least 27, at most 38 certified`."""
         about = f"about {self.estimate:.3g} {self.unit}" if self.estimate is not None else "unknown yet"
         ends = [f"at least {self.met:.3g}"] if self.met is not None else []
         ends += [f"at most {self.missed:.3g}"] if self.missed is not None else []

@@ -22,14 +22,14 @@ from enginebench.settings.units import parse_seconds
 FAILURES = "failures"
 GRAMMAR = f"METRIC_pN=TIME, such as ttft_p99=500ms, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
 OTHER_NAMES = {"itl": "tpot", "icl": "tpot", "latency": "e2e", "first_token": "ttft"}
-MAX_SECONDS = 60.0  # seconds that a limit without a unit may have: more is probably milliseconds
+MAX_SECONDS = 60.0  # for a limit without a unit: a larger number is probably milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
     """At least a share `q` of the requests have `metric` at or below `limit` seconds, and did not fail.
 
-    `metric` is the name under which an SLO may name it, or `FAILURES`, which has no limit.
+    `metric` is the metric's name in an SLO, or `FAILURES`, which has no limit.
     """
 
     metric: str
@@ -38,7 +38,7 @@ class Objective:
 
     @property
     def statistic(self) -> str:
-        """`p95`: the percentile that is at the limit when the objective is just met."""
+        """Return the percentile that is at the limit when the objective is just met, such as `p95`."""
         return f"p{100 * self.q:g}"
 
     @property
@@ -46,7 +46,7 @@ class Objective:
         return FAILURES if self.metric == FAILURES else f"{self.metric}_{self.statistic}"
 
     def __str__(self) -> str:
-        """Write the objective as it is typed."""
+        """Write the objective as a user types it."""
         if self.metric == FAILURES:
             limit = f"{1 - self.q:g}"
         else:
@@ -72,26 +72,26 @@ class Objective:
 
     @property
     def within(self) -> Formula:
-        """Return the formula of 1 if a request met it, 0 if it missed it, null if that is unknown: it was cut off
-        before, or its tokens are unknown."""
+        """Return a formula that is 1 if a request met the objective, 0 if it missed it, null if the request was cut off
+        before or its tokens are unknown."""
         metric = self.judged
         if metric is None:
             return within(None, 0.0)
         return within(metric.formula, self.limit, metric.needs, metric.absent_is_good)
 
     def met_by(self, request: Any) -> bool | None:
-        """Return whether a request that has ended met it; `None` if that is not known."""
+        """Return whether a request that has ended met the objective; `None` if unknown."""
         met = _reader(self)(request)
         return None if met is None else met == 1
 
     def judge(self, request: Any) -> tuple[bool, float | None]:
-        """Return whether a request that has ended met it, and its latency if it ended well and has one."""
+        """Return whether a request that has ended met the objective, and a successful request's latency, if any."""
         value = None if self.judged is None or request.outcome != "ok" else self.judged.read(request)
         return _reader(self)(request) == 1, value
 
     @property
     def text(self) -> str:
-        """`TTFT p99 ≤ 1 s`"""
+        """Write `TTFT p99 ≤ 1 s`."""
         if self.judged is None:
             return f"failures ≤ {format_share(1 - self.q)}"
         limit = format_limit(self.limit) if self.judged.unit == "s" else significant(self.limit)
@@ -108,7 +108,7 @@ _not_failed = reader(within(None, 0.0))
 
 @dataclass(frozen=True, slots=True)
 class RunObjectives:
-    """The objectives of a run: for all requests, and for those of a class."""
+    """The objectives of a run: for all requests, and by class."""
 
     for_all: tuple[Objective, ...] = ()
     by_class: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
@@ -126,8 +126,8 @@ class RunObjectives:
         return bool(self.for_all) or any(self.by_class.values())
 
     def met_by(self, request: Any) -> bool | None:
-        """Return whether a request that has ended met every objective, those of its class too; `None` if that is not
-        known, and without objectives."""
+        """Return whether a request that has ended met every objective, including its class's; `None` if unknown, and
+        without objectives."""
         objectives = (*self.for_all, *self.by_class.get(request.request_class, ()))
         if not self:
             return None
@@ -136,7 +136,7 @@ class RunObjectives:
 
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
-    """Parse texts of one objective, or of several with commas between. Raises `ValueError` with a sentence."""
+    """Parse texts of one or several comma-separated objectives. Raises `ValueError` with a sentence."""
     return tuple(_parse(part) for text in texts for part in text.split(",") if part.strip())
 
 
@@ -169,7 +169,7 @@ def _parse(text: str) -> Objective:
 
 
 def _refuse_mistakes(text: str) -> None:
-    """Common ways to write an objective that are not its grammar."""
+    """Raise `ValueError` for common mistakes in writing an objective."""
     name, sign, limit = re.match(r"\s*([\w.]*)\s*([<>=≤]*)\s*(.*)", text).groups()  # type: ignore[union-attr]
     if turned := re.fullmatch(r"(p\d+(?:\.\d+)?)_([a-z0-9]+)", name):
         raise ValueError(f"an objective begins with its metric: write {turned[2]}_{turned[1]}={limit}, not `{text}`.")

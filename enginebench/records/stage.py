@@ -17,7 +17,7 @@ import msgspec
 from enginebench.records.load import Count, Load
 
 SECOND = 1_000_000_000
-MAX_DURATION = 10**8  # seconds, three years: sums and differences of such instants fit into 64 bits
+MAX_DURATION = 10**8  # seconds, three years, so that sums and differences of instants fit into 64 bits
 MAX_INSTANT = MAX_DURATION * SECOND
 Nanoseconds = Annotated[int, msgspec.Meta(description="nanoseconds", ge=-MAX_INSTANT, le=MAX_INSTANT)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION)]
@@ -35,8 +35,8 @@ class Extent:
 class StagePlan:
     """The plan of a stage.
 
-    `bound` limits, in seconds, how far the warm-up is prolonged until every user has had an answer, and how long the
-    load is held until the window is answered. `asks` are settings of the workload for this stage only, as text:
+    `bound` limits, in seconds, the extension of the warm-up until every user has had an answer, and the hold until the
+    window's requests are answered. `asks` are settings of the workload for this stage only, as text:
     `{"prompt_tokens": "200"}`. A `brief` stage locates a load; a longer stage of the same load replaces it.
     """
 
@@ -55,14 +55,14 @@ class StagePlan:
 
     @property
     def seconds(self) -> float | None:
-        """Return warm-up and window together, if both are times, without any prolongation."""
+        """Return the duration of warm-up and window without extension; `None` unless both are times."""
         parts = (self.warm_up, self.window)
         return sum(part.amount for part in parts) if all(part.unit == "seconds" for part in parts) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage as it happened. Nanoseconds since the run's start; `None` until the stage has reached that point.
+    """A stage as it happened. Instants are nanoseconds since the run's start, `None` until reached.
 
     Requests scheduled in [`steady_start`, `steady_end`) are counted. `unserved_users` had no answer when the warm-up
     reached its bound, `unanswered` requests of the window had none when the hold reached its bound.
@@ -87,11 +87,11 @@ class Stage:
 
 
 def stage_at(stages: Sequence[Stage], t: Nanoseconds) -> Stage | None:
-    """Return the stage in which `t` lies; `None` before the first and after the last has ended."""
+    """Return the stage at `t`; `None` before the first stage and after the end of the last."""
     return next((stage for stage in stages if stage.start <= t and (stage.end is None or t < stage.end)), None)
 
 
 def changed(before: Sequence[Stage], now: Sequence[Stage]) -> Sequence[Stage]:
-    """Return the stages of `now` from the first new or different one on; only the last if more followed it `before`."""
+    """Return the stages of `now` from the first new or different one on; only the last if `before` had more stages."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
     return now[min(same, len(now) - 1) if len(now) < len(before) else same :]

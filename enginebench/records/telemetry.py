@@ -1,5 +1,5 @@
 """A line of `telemetry*.jsonl`, with the metrics of the server and the load generator at one instant; and the
-quantities that are read from it, by the names under which servers and GPU exporters publish them.
+quantities read from these lines, with the names under which servers and GPU exporters publish them.
 
 Quantities that a server does not report are left out: a machine without a GPU has no GPU utilisation of 0.
 """
@@ -27,19 +27,19 @@ class TelemetrySample(JsonLine, gc=False):
     server: Mapping[str, float] = msgspec.field(default_factory=dict)
     loop_lag: float | None = None  # seconds by which the load generator's event loop was late
     run_delay: float | None = None  # share of the time in which this process was ready to run and had no core
-    users: Count | None = None  # that this process has
-    last: bool = False  # the run ended in order; a killed process leaves no such sample
+    users: Count | None = None  # of this process
+    last: bool = False  # the process ended cleanly; a killed process leaves no such sample
     lost: Count = 0  # records of this process that could not be written so far
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A name under which a quantity is published, and how its value becomes ours."""
+    """A name under which a quantity is published, and the conversion of its value."""
 
     name: str
     factor: float = 1.0  # to our unit
-    bits: int = 0  # of a bit mask: 1 where one of these is set
-    labels: tuple[str, ...] = ()  # `name="value"`, of which one is there; empty: whichever there are
+    bits: int = 0  # of a bit mask: the value is 1 if one of them is set
+    labels: tuple[str, ...] = ()  # `name="value"`, one of which is required; empty: any labels
 
     def value(self, published: float) -> float:
         return float(bool(int(published) & self.bits)) if self.bits else published * self.factor
@@ -50,8 +50,8 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A quantity of the server or its GPUs. Of its names, the first that a sample has counts; `combine` makes one value
-    of series with several labels, such as several GPUs."""
+    """A quantity of the server or its GPUs. The first of its names in a sample counts; `combine` makes one value of
+    series with several labels, such as several GPUs."""
 
     title: str
     unit: Literal["requests", "tokens", "drafts", "share", "B", "W", "J", "°C", "Hz", "GPUs"]
@@ -63,7 +63,7 @@ class Source:
         return tuple(Published(name) if isinstance(name, str) else name for name in self.names)
 
 
-# Why clock rates are reduced: a bit of NVML's mask each, which DCGM publishes as one number; our server names them.
+# Reasons for reduced clock rates: bits of NVML's mask, which DCGM publishes as one number; our server names them.
 POWER_CAP, SLOWED = 0x4, 0x8 | 0x20 | 0x40 | 0x80
 SLOWING = ("hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake")
 MASKS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")  # newer DCGM, older DCGM
@@ -77,7 +77,7 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
     "LMDeploy": ("lmdeploy:", "lmdeploy_"),
     "llama.cpp": ("llamacpp:", "llamacpp_"),
 }
-"""Known servers by the prefixes of their series: first the prefix used below, then those of exporters and other
+"""Known servers by the prefixes of their series: first the prefix used below, then prefixes of exporters and other
 versions."""
 
 
@@ -138,7 +138,7 @@ GAUGES: Mapping[str, Source] = {
         ),
     ),
     "engine_memory_bytes": Source("engine memory (host)", "B", "sum", ("enginebench_engine_memory_bytes",)),
-    # Its peak since its start; if a server does not report it, the memory of all processes on its GPUs.
+    # The peak since the server's start; if it is not reported, the memory of all processes on the GPUs.
     "engine_device_memory_bytes": Source(
         "engine memory (device)",
         "B",
@@ -173,7 +173,7 @@ GAUGES: Mapping[str, Source] = {
     ),
     "gpu_power_watts": Source("GPU power", "W", "sum", ("enginebench_gpu_power_watts", "DCGM_FI_DEV_POWER_USAGE")),
     "gpus": Source("GPUs", "GPUs", "count", ("enginebench_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL")),
-    # 1 while a GPU is slowed down by heat or by its power supply.
+    # 1 while heat or the power supply slows down a GPU.
     "gpu_throttled": Source(
         "GPU throttled",
         "share",
@@ -183,7 +183,7 @@ GAUGES: Mapping[str, Source] = {
             *(Published(mask, bits=SLOWED) for mask in MASKS),
         ),
     ),
-    # 1 while a GPU is at its power limit, as a busy one often is: that is a property of the engine and no fault.
+    # 1 while a GPU is at its power limit. That is common on a busy GPU, and not a fault.
     "gpu_power_capped": Source(
         "GPU at its power limit",
         "share",
@@ -241,7 +241,7 @@ SPECULATION: Mapping[str, Source] = {
     ),
     "acceptance_rate": Source("acceptance rate", "share", "mean", ("sglang:spec_accept_rate",)),
 }
-"""Counters of speculative decoding, and what servers publish instead, which is 0 while they draft nothing. They are not
-missing on a server that does not speculate."""
+"""Counters of speculative decoding, and gauges that some servers publish instead, which are 0 while nothing is drafted.
+A server that does not speculate need not have them."""
 LOAD_GENERATOR_GAUGES = ("client_cpu", "loop_lag", "run_delay")
-"""Fields of `TelemetrySample`: of a stage, those of the process of the load generator with the largest mean."""
+"""Fields of `TelemetrySample`. A stage shows the process of the load generator with the largest mean."""

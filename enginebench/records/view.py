@@ -1,7 +1,7 @@
 """A stage as every table, page, file and comparison reads it.
 
-During a run it is filled from counts, without intervals. After the run it is filled from the records, with an interval
-for every number or the reason why it is missing.
+During a run, a view comes from counts, without intervals. After the run it comes from the records, with an interval
+for every number or the reason why the interval is missing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Missing(Enum):
     FEW_REQUESTS = "few_requests"
     FEW_REPEATS = "few_repeats"
     FAILED = "failed"  # the percentile falls among failed requests
-    CUT_OFF = "cut_off"  # it depends on requests that the end of the run cut off
+    CUT_OFF = "cut_off"  # the value depends on requests that the end of the run cut off
     CYCLIC = "cyclic"  # requests repeat in cycles, so their variation is unknown
-    UNCOUNTED = "uncounted"  # it depends on answers whose tokens are unknown
+    UNCOUNTED = "uncounted"  # the value depends on answers whose tokens are unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """Return both ends of the interval; neither if it has no width, which would be read as certainty."""
+        """Return both ends of the interval; neither if it has no width, which would look like certainty."""
         return (None, None) if self.low == self.high else (self.low, self.high)
 
     @property
@@ -74,7 +74,7 @@ class Estimate:
 
     @property
     def inverse(self) -> Estimate:
-        """Return 1 ÷ the number, with its interval inverted; 0 and +∞ are exchanged."""
+        """Return 1 ÷ the number, with its interval inverted; 0 becomes +∞ and vice versa."""
         parts = (self.value, self.low, self.high)
         value, high, low = (None if part is None else 1 / part if part else math.inf for part in parts)
         return replace(self, value=value, low=low, high=high)
@@ -82,8 +82,8 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Numbers in ascending order, packed: `values` as little-endian float64. `weights` (little-endian uint32) says
-    how many numbers each value represents; without `weights`, one."""
+    """Numbers in ascending order, packed: `values` as little-endian float64, `weights` (little-endian uint32) as how
+    many numbers each value represents; without `weights`, one."""
 
     values: bytes = b""
     weights: bytes = b""
@@ -93,9 +93,9 @@ class Ordered:
 class Distribution:
     """A metric over `n` requests, `failed` of which failed. `percentiles` are keyed by name (`p95`), nearest rank.
 
-    Mean, standard deviation, extremes and `answered` (percentiles) cover the requests that succeeded; `answered` is
-    set if others failed. `ended` has the values of ended requests and `cut_off` the lower bounds of cut-off ones, from
-    which percentiles over several runs are computed; `None` for metrics that no surface shows over runs.
+    Mean, standard deviation, extremes and `answered` (percentiles) cover the requests that succeeded; `answered` is set
+    if any failed. `ended` has the values of ended requests and `cut_off` the lower bounds of cut-off ones, for
+    percentiles over several runs; `None` for metrics that are not shown over runs.
     """
 
     n: int
@@ -119,7 +119,7 @@ EMPTY = Distribution(0, 0, None, None, None, None, {})
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A gauge over a window: its mean and peak, and the means of the first and of the last tenth."""
+    """A gauge over a window: its mean and peak, and its means over the first and the last tenth."""
 
     mean: float
     peak: float
@@ -129,14 +129,14 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class StageKey:
-    """A stage of a run by its index and its label; the same stage of another run has the same label."""
+    """A stage's index and label. The same stage of another run has the same label."""
 
     index: int
     label: str
 
 
 class Evidence(NamedTuple):
-    """What a check found. `remedy` replaces that of the finding's kind.
+    """The result of a check. `remedy` replaces that of the finding's kind.
 
     `stage` is `None` if the evidence concerns the whole run.
     """
@@ -152,7 +152,7 @@ class Finding:
     """A reason to doubt the numbers, with its evidence and its remedy.
 
     A `note` helps to read the numbers, a `warn` casts doubt on some of them, and `invalid` means that they do not
-    describe the server. `stage` is `None` if it concerns the whole run; `label` is the run's, as in reports.
+    describe the server. `stage` is `None` if the finding concerns the whole run; `label` is the run's, as in reports.
     """
 
     kind: str
@@ -180,7 +180,7 @@ def keys_of(plan: Sequence[StagePlan]) -> dict[int, StageKey]:
 class Judgement:
     """A stage judged by an objective: `share` of the attempted requests were within the limit.
 
-    `unknown` requests cannot be judged, because they were cut off or their tokens are unknown; `share` leaves them out.
+    `unknown` requests, which were cut off or have unknown tokens, cannot be judged; `share` leaves them out.
     """
 
     objective: Objective
@@ -196,7 +196,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class ClassView:
-    """A class of a stage's requests. `judgements` are by the class's own objectives, if any."""
+    """A class of a stage's requests. `judgements` use the class's own objectives, if any."""
 
     name: str
     requests: int
@@ -220,8 +220,8 @@ class StageView:
     """A stage over its steady window. Times are in seconds since the run's start, rates per second.
 
     `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; unobserved ones are `None` or
-    missing. `counts` are the numbers of requests, answers and chunks that findings need. `gauges` are those of the
-    server and the load generator, by the names in `enginebench/records/telemetry.py`.
+    missing. `counts` has numbers of requests, answers and chunks for findings. `gauges` has those of the server and the
+    load generator, by the names in `enginebench/records/telemetry.py`.
     """
 
     index: int
@@ -229,7 +229,7 @@ class StageView:
     load: float  # in `load_unit`
     load_unit: str
     is_open: bool = False  # requests arrived on schedule, however long the answers took
-    varies: bool = False  # the rate of arrivals was meant to change within the window
+    varies: bool = False  # the rate of arrivals was planned to change within the window
     profile: Profile = ()  # of the rate; empty for a trace
     named: bool = False  # the label is the stage's name, not its load
     start: float  # of the window

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 GOOD, CAUTION = "green4", "dark_orange3"  # ANSI's green and yellow cannot be read on white
-PIPE_WIDTH = 120  # columns, if it is neither a terminal nor set by COLUMNS
+PIPE_WIDTH = 120  # columns without a terminal and without COLUMNS
 
 
 def stdout(markup: bool = False) -> Console:
-    """Labels may have brackets, such as `vllm [fp8]`, so they are not read as markup unless they are escaped."""
+    """Return a console. Labels may have brackets, such as `vllm [fp8]`: with `markup`, they must be escaped."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=markup)
@@ -24,7 +24,7 @@ def stdout(markup: bool = False) -> Console:
 
 
 def small_table(*columns: str) -> Table:
-    """A table whose first column, of names, is not broken; the others are folded."""
+    """Return a table whose first column, the names, is not wrapped; other columns are folded."""
     from rich import box
     from rich.table import Table
 

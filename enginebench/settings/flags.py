@@ -33,10 +33,10 @@ Profile = Annotated[
         "{pid}, the engine's process id.",
     ),
 ]
-"""Options that several commands have."""
+"""Options of several commands."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
-Flags = Mapping[str, str | bool | list[str] | None]  # by the settings' names; None or False: the flag was not used
+Flags = Mapping[str, str | bool | list[str] | None]  # by setting; None or False: the flag was not used
 
 
 def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -54,7 +54,7 @@ def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callabl
 
 
 def typed_texts(declared: type[Any], flags: Flags) -> dict[str, str]:
-    """Return the texts that were typed for settings of `declared`, by name."""
+    """Return the typed texts of settings of `declared`, by name."""
     names = {setting.name for setting in settings_of(declared)}
     texts = {}
     for name, value in flags.items():

@@ -25,7 +25,7 @@ from enginebench.settings.units import parse_seconds
 
 PREFIX = "ENGINEBENCH_"
 MOST_USED = "Most used"
-"""The group that stands first in `--help`, among the command's own options."""
+"""The group that comes first in `--help`, among the command's own options."""
 SECONDS = "S"  # the metavar of durations
 Address = tuple[str, int]
 
@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the allowed texts, if there is a short list of them."""
+        """Return the allowed texts if they form a short list."""
         hint = _without_none(self.hint)
         return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is Literal else ()
 
@@ -76,7 +76,7 @@ class Setting:
         return self.hint is bool
 
     def text(self, value: Any) -> str:
-        """Write `value` as a person would type it; empty for none."""
+        """Write `value` as a person would type it; empty for `None`."""
         if value is None:
             return "none" if self.default is not None else ""
         if self.write is not None:

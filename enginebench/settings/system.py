@@ -1,4 +1,4 @@
-"""What every package asks of the operating system. Standard library only."""
+"""Operating-system queries that every package uses. Standard library only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def raise_descriptor_limit(most: int = MAX_DESCRIPTORS) -> int | None:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = most if hard == resource.RLIM_INFINITY else min(hard, most)
-    with suppress(OSError, ValueError):  # macOS allows less than it says
+    with suppress(OSError, ValueError):  # macOS allows less than it reports
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

@@ -17,4 +17,4 @@ app.command()(study)
 app.command()(tune)
 app.command()(doctor)
 app.command()(calibrate)
-app.command(context_settings={"allow_interspersed_args": False})(referee)  # what follows COMMAND belongs to it
+app.command(context_settings={"allow_interspersed_args": False})(referee)  # options after COMMAND are COMMAND's

@@ -68,8 +68,8 @@ def doctor(
 
 
 def next_command(checks: Sequence[Check], server: FoundServer | None, installed: Callable[[], bool]) -> tuple[str, ...]:
-    """Test a server that listens; without one, install or test the engine of a GPU (`installed` says whether it is);
-    without a GPU, spend the minute with the scripted engine."""
+    """Test a server that listens, else the engine for the GPU, else the scripted engine. If `installed` is false, the
+    engine for the GPU has to be installed first."""
     if server is not None:
         return ("enginebench", "quick", server.url)
     if not any(check.ok for check in checks if check.name == "GPU"):

@@ -27,7 +27,7 @@ LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report
 
 
 def publish(folder: Path, results: Path, name: str = "") -> Path:
-    """Make the report of a study again and copy it with its records to a folder called `name`, or by study and machine.
+    """Rebuild the report of a study and copy it and its records to a folder named `name`, or by study and machine.
 
     Raises `NotAStudy`, and `UserMistake` if the study's folder cannot be written to.
     """
@@ -64,9 +64,9 @@ def _records(folder: Path) -> Iterator[Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of the study")
+    parser.add_argument("folder", type=Path, help="the study's folder")
     parser.add_argument("results", type=Path, nargs="?", default=Path("docs/results"), help="default: %(default)s")
-    parser.add_argument("--name", default="", help="of the new folder; default: the study with its processor or GPUs")
+    parser.add_argument("--name", default="", help="of the new folder; default: the study and its processor or GPUs")
     arguments = parser.parse_args()
     try:
         place = publish(arguments.folder, arguments.results, arguments.name)

@@ -33,7 +33,7 @@ CHARTS = "report-charts"  # of report.md
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPart:
-    """A part with one model. `own` compares engines behind the common server with the same behind their own."""
+    """A part with one model. `own` compares engines behind the common server with themselves behind their own."""
 
     part: str
     title: str
@@ -101,7 +101,7 @@ def _own_servers(parts: Sequence[MeasuredPart]) -> Iterator[Section]:
 
 
 def _bench_sections(parts: Sequence[PartBench], benches: Sequence[Document], load: bool) -> Iterator[Section]:
-    """Yield the sections of all benches, and the first screen of those that are not the document's own."""
+    """Yield the sections of all benches; of a bench that is not the document's own, also its first screen."""
     several = {part.part for part in parts}, {part.model for part in parts}
     for part, bench in zip(parts, benches, strict=True):
         titles = [part.title] * (len(several[0]) > 1 or load) + [part.model] * (len(several[1]) > 1)
@@ -137,7 +137,7 @@ def _missing(source: StudySource) -> list[Section]:
 
 
 def _how(source: StudySource) -> Section:
-    """Show when and with what the study was measured, and the commands that repeat it."""
+    """Show when and with which versions the study was measured, and the commands that repeat it."""
     rows: list[tuple[Cell, ...]] = [
         (
             Number(Estimate(float(number)), style="count"),
@@ -159,15 +159,14 @@ def _how(source: StudySource) -> Section:
 
 
 def _next(source: StudySource) -> NextStep | None:
-    """Go on with the cells that were not reached."""
+    """Continue with the cells that were not reached."""
     if not source.study.with_outcome("left"):
         return None
     return NextStep("continue_study", ("enginebench", "study", str(source.study.path)))
 
 
 def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
-    """Name the best engine as the result if its limit is known; records of a study may be in an archive, which no
-    command reads."""
+    """Name the best engine as the result if its limit is known. No command reads records in an archive."""
     capacity = frame.capacities.get(frame.names[0])
     if step is None or step.purpose != "plan" or capacity is None:
         return step
@@ -176,7 +175,7 @@ def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
 
 
 def write_report(folder: Path, show: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
-    """Write everything that is derived from a study's folder into it.
+    """Write all derived files into a study's folder.
 
     Raises `NotAStudy`, and `UserMistake` if the folder cannot be written to.
     """

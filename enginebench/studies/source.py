@@ -1,4 +1,4 @@
-"""The sources of a study's report: the runs and the benches of each part with each model, and missing cells."""
+"""The data of a study's report: the runs and the benches of each part with each model, and missing cells."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from enginebench.studies.study.folder import CellState, NotAStudy, StudyFolder
 from enginebench.studies.study.grid import Cell, NotMeasured
 from engines.bench.result import BenchEngine, BenchResult, LeftOut, Row, read_result
 
-GPUS = "gpus"  # of a run's host: the names of the GPUs of the sitting
+GPUS = "gpus"  # key of a run's host: the names of the sitting's GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class PartRuns:
-    """All runs of one part with one model. `own` are those of engines' own servers, by the label of the same engine
+    """All runs of one part with one model. `own` has the runs of engines' own servers, by the label of the same engine
     behind the common server."""
 
     part: str
@@ -57,7 +57,7 @@ class StudySource:
 def read_source(study: StudyFolder, show: Callable[[str], None] = lambda _: None) -> StudySource:
     """Read every cell that has ended; an unfinished run has no line in `cells.jsonl` and is not read.
 
-    Raises `NotAStudy` if the folder has no records of them, because an empty report would replace the existing one.
+    Raises `NotAStudy` if the records of all cells are missing, because an empty report would replace the existing one.
     """
     grid = study.grid
     results = [path for state in study.with_outcome("done") if (path := study.result(state)) is not None]
@@ -100,7 +100,7 @@ def read_source(study: StudyFolder, show: Callable[[str], None] = lambda _: None
 def _runs(
     study: StudyFolder, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
 ) -> tuple[PartRuns, list[NotMeasured]]:
-    """Read the runs of one part with one model, which they are named by: a server may call it anything."""
+    """Read the runs of one part with one model, under the grid's name of the model: servers may call it anything."""
     grid = study.grid
     runs: dict[str, list[RunSummary]] = {}
     unreadable = []
@@ -139,7 +139,7 @@ def _is_before(at: str, other: str) -> bool:
 def _bench(
     study: str, part: str, title: str, model: str, places: Sequence[tuple[Cell, Path]]
 ) -> tuple[PartBench | None, list[NotMeasured]]:
-    """Join the results of all cells, each of which has one engine and one round: its repeat of the study."""
+    """Join the results of all cells. Each has one engine and one round, its repeat in the study."""
     result = BenchResult("")
     engines: dict[str, BenchEngine] = {}
     rows: list[Row] = []
@@ -166,8 +166,7 @@ def _bench(
 
 
 def _missing(cells: Sequence[CellState]) -> list[NotMeasured]:
-    """Make a row for the cells of one engine that were not measured for the same reason, and for a reason why some
-    stages of a cell are missing."""
+    """Make a row for each engine and reason why its cells were not measured, or lack some stages."""
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
     for state in cells:
         if state.outcome != "done":

@@ -1,4 +1,4 @@
-"""Deliver a document: to the terminal, as one JSON document, a page and further files; and set the exit code."""
+"""Deliver a document to the terminal, as JSON, as a page and further files, and set the exit code."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def deliver(
     brief: bool = False,
     written: Sequence[Path] = (),
 ) -> None:
-    """Print the document, or if `brief` its first screen, and write its files; `page` is written if no other page is
-    asked for, and left out if its folder cannot be written to. Files that are already `written` are named. Exits with
-    the document's code unless that is 0."""
+    """Print the document, or if `brief` its first screen, and write its files. `page` is written if no other page is
+    requested, and skipped if its folder is not writable. Files that are already `written` are named. Exits with the
+    document's code unless it is 0."""
     from enginebench.analysis.write.export import as_json as json_of
     from enginebench.analysis.write.export import write
     from enginebench.analysis.write.terminal import print_document
@@ -56,7 +56,7 @@ def deliver(
         try:
             write(document, page, inside=True)
             files.insert(0, page)
-        except OSError as error:  # the runs are on a disk that cannot be written to
+        except OSError as error:  # the runs are on a read-only disk
             reason = error.strerror or error
             typer.echo(
                 f"There is no page: {page} ({reason}). Use --output report.html to write one elsewhere.", err=True

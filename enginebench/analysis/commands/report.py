@@ -146,7 +146,7 @@ def compare(
 def read_runs(
     names: Sequence[str], folder: RunsSettings, slo: tuple[Objective, ...], need_requests: bool = False
 ) -> list[RunSummary]:
-    """Summaries of the named runs, with progress on standard error."""
+    """Summarise the named runs, with progress on standard error."""
     from enginebench.analysis.summary.loading import summaries_of
     from enginebench.settings.console import stderr
 

@@ -35,15 +35,15 @@ class AnswerDifference:
 
 
 def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecord]:
-    """The answered requests of a run whose texts were kept (`--keep-answers`, `--quality`); read from its lines, of
-    which the table leaves texts out."""
+    """Return a run's answered requests with their texts (`--keep-answers`, `--quality`). They are read from the lines,
+    because the table has no texts."""
     if not (workload.get("keep_answers") or workload.get("quality")):
         return []
     return [request for request in read_requests(folder) if request.outcome == "ok" and request.text is not None]
 
 
 def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> AnswerDifference | None:
-    """Compare each different answer with that to the same question in `reference`; `None` without such a pair."""
+    """Compare differing answers to the same questions; `None` if no question is in both."""
     by_question = {
         _question(answer): answer
         for answer in sorted(reference, key=lambda answer: answer.answer_digest or "", reverse=True)
@@ -60,7 +60,7 @@ def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestR
         expected = by_question[question]
         text, expected_text = answer.text or "", expected.text or ""
         same = _common_length(text, expected_text)
-        whole = min(bisect_right(text.token_ends, same) for text in (answer, expected))  # tokens within what is equal
+        whole = min(bisect_right(text.token_ends, same) for text in (answer, expected))  # equal tokens
         if text != expected_text:
             characters.append(same + 1)
             tokens += [whole + 1] * bool(answer.token_ends and expected.token_ends)
@@ -79,6 +79,6 @@ def _question(request: RequestRecord) -> tuple[object, ...]:
 
 
 def _common_length(text: str, expected: str) -> int:
-    """Count the characters that both begin with."""
+    """Return the length of the common beginning."""
     pairs = enumerate(zip(text, expected, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(text), len(expected)))

@@ -1,7 +1,4 @@
-"""The chunks of all answers, a slice of requests at a time: a million of a hundred tokens have a hundred million.
-
-Only those of the answers under way at an instant are looked at one by one.
-"""
+"""The chunks of all answers, a slice of requests at a time: a million answers may have a hundred million chunks."""
 
 from __future__ import annotations
 
@@ -26,29 +23,28 @@ Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """A slice of requests, an entry for each, and the gaps of all of them end to end. Instants are nanoseconds since
-    the run's start.
+    """A slice of requests, one entry each, and the gaps of all of them end to end. Instants are nanoseconds since the
+    run's start.
 
-    A request's gaps begin at `offset`, and there are `later` of them, one for each chunk after the first. `start` and
-    `last` are 0, and the tokens 0, if they are unknown.
+    A request has `later` gaps from `offset` on, one for each chunk after the first. Unknown instants and tokens are 0.
     """
 
     sched: Integers
     ok: Flags
-    streamed: Flags  # its first chunk was seen
-    answered: Flags  # something came of its answer
-    counted: Flags  # its tokens are known
+    streamed: Flags  # the first chunk was seen
+    answered: Flags  # a part of the answer came
+    counted: Flags  # the tokens are known
     start: Integers
     last: Integers
-    tokens: Floats  # that came in chunks
-    first_tokens: Floats  # of them in the first one
+    tokens: Floats  # in all chunks
+    first_tokens: Floats  # in the first chunk
     offset: Integers
     later: Integers
     gaps: Gaps
 
 
 def chunks_of(table: Path) -> Iterator[Chunks]:
-    """Read all requests of a run in the table's order, so that sums over them are always the same to the last bit."""
+    """Read all requests of a run in the table's order, so that sums are reproducible to the last bit."""
     tokens = expression(SEEN_TOKENS)
     requests = scan(table).select(
         "t_sched",
@@ -69,7 +65,7 @@ def chunks_of(table: Path) -> Iterator[Chunks]:
 
 
 def _gaps_of(requests: pl.DataFrame) -> tuple[Integers, Integers, Gaps]:
-    """Return how many chunks each request had after its first, where their gaps begin, and all gaps end to end."""
+    """Return each request's number of gaps and its offset in the third array: all gaps end to end."""
     gaps = requests[ICL.name].explode(empty_as_null=False).to_numpy()
     if gaps.dtype != np.uint32 and len(gaps) and gaps.min() < 0:
         gaps = np.maximum(gaps, 0)  # a clock was set back
@@ -79,7 +75,7 @@ def _gaps_of(requests: pl.DataFrame) -> tuple[Integers, Integers, Gaps]:
 
 @dataclass(frozen=True, slots=True)
 class WindowChunks:
-    """The chunks of a span that ends at `end` in order, and the requests they belong to.
+    """The chunks of a span that ends at `end`, in order, and the requests they belong to.
 
     Instants are seconds since the run's start. `stamp` and `request` have one element a chunk, the rest one a request.
     """
@@ -90,13 +86,13 @@ class WindowChunks:
     due: Floats
     first: Floats
     last: Floats
-    prefilled: Floats  # prompt tokens that no prefix cache had
+    prefilled: Floats  # prompt tokens that were not cached
     output: Floats  # tokens of the answer
 
 
 def chunks_within(table: Path, start: int, end: int) -> Iterator[WindowChunks]:
-    """The chunks of [`start`, `end`), nanoseconds since the run's start. If they are more than `MAX_CHUNKS`, yield
-    about that many, in `PIECES` that begin at equal distances."""
+    """Yield the chunks of [`start`, `end`), nanoseconds since the run's start. If there are more than `MAX_CHUNKS`,
+    yield about that many, in `PIECES` that begin at equal distances."""
     here = scan(table).filter(pl.col("t_first").is_not_null() & (pl.col("t_sched") < end) & (pl.col("t_last") >= start))
     total = here.select(pl.col("chunks").sum()).collect().item() or 0
     pieces = PIECES if total > MAX_CHUNKS else 1

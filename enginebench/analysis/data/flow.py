@@ -42,7 +42,7 @@ class Arrivals:
         self.tokens += self._by(part.last[whole], part.tokens[whole])
 
     def _by(self, stamps: Instants, weights: npt.NDArray[np.number]) -> Floats:
-        """Return the weights of the stamps before each instant."""
+        """Sum the weights of the stamps before each instant."""
         after = np.searchsorted(self.instants, stamps, side="right")
         sums = np.bincount(after, weights, minlength=len(self.instants) + 1)[:-1]
         return np.asarray(np.cumsum(sums), dtype=np.float64)
@@ -59,7 +59,7 @@ class Arrivals:
         end = start + elapsed[offset + later] - elapsed[offset]
         request, instant = self._under_way(start, end)
         before = np.searchsorted(elapsed, self.instants[instant] - start[request] + elapsed[offset[request]])
-        came = before - offset[request]  # with the first chunk, which stands at elapsed[offset]
+        came = before - offset[request]  # including the first chunk, at elapsed[offset]
         n = len(self.instants)
         tokens = self._by(end, total) + np.bincount(instant, first[request] + share[request] * (came - 1), n)
         return tokens, self._by(end, 1.0 + later) + np.bincount(instant, came, n)
@@ -74,7 +74,7 @@ class Arrivals:
 
 
 class InFlight:
-    """How many requests were between their first byte sent and their stream's end, from all of a run's stamps."""
+    """The number of requests between sending their first byte and the end of their stream, from all stamps of a run."""
 
     def __init__(self, sent: Instants, ended: Instants) -> None:
         self._sent, self._ended = np.sort(sent), np.sort(ended)
@@ -82,12 +82,12 @@ class InFlight:
         self._ended_sum = np.concatenate(([0], np.cumsum(self._ended)))
 
     def request_time(self, instants: Instants) -> Floats:
-        """∫ requests in flight dt from the run's start to each instant, in request-nanoseconds."""
+        """Return ∫ requests in flight dt from the run's start to each instant, in request-nanoseconds."""
         sent, ended = np.searchsorted(self._sent, instants), np.searchsorted(self._ended, instants)
-        # Every request sent before t adds t − t_send, every one ended before t takes t − t_end away again.
+        # A request sent before t adds t − t_send; if it ended before t, t − t_end is subtracted.
         area = (sent - ended) * instants - (self._sent_sum[sent] - self._ended_sum[ended])
         return np.asarray(area, dtype=np.float64)
 
     def averages(self, instants: Instants) -> Floats:
-        """Time-average of the requests in flight between each two successive instants."""
+        """Return the time average of the requests in flight between successive instants."""
         return np.asarray(np.diff(self.request_time(instants)) / np.diff(instants), dtype=np.float64)

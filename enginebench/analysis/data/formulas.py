@@ -29,7 +29,7 @@ from enginebench.records.request import CUT_OFF, UNJUDGED
 from enginebench.records.stage import SECOND
 
 
-@cache  # metrics and objectives ask for the same ones for every window
+@cache  # every window needs the same formulas
 def expression(formula: Formula) -> pl.Expr:
     """Compute for a column what `records.formula.reader` computes for one request; null if a part is missing."""
     match formula:
@@ -67,7 +67,7 @@ def expression(formula: Formula) -> pl.Expr:
 
 
 def columns_of(formulas: Iterable[Formula]) -> set[str]:
-    """Return the names of the columns that they are computed from."""
+    """Return the names of the columns that the formulas are computed from."""
     return {name for formula in formulas for name in expression(formula).meta.root_names()}
 
 
@@ -77,5 +77,5 @@ def metric_columns() -> dict[str, pl.Expr]:
 
 
 def reads_lists(formula: Formula) -> bool:
-    """Lists stay on disk: their metric is read from the table, and not computed again."""
+    """Return whether a formula reads a list. Lists stay on disk, so its metric is read from the table."""
     return isinstance(formula, Longest)

@@ -2,8 +2,8 @@
 
 Ten million answers of a hundred tokens have a billion gaps. They are counted twice: first in some hundred thousand
 equal bins, then, nanosecond by nanosecond, inside the few bins that contain a percentile. For the second count, the
-first gaps of a window are kept, and of the later gaps only those near the percentiles of the first. If a percentile has
-moved away from there, the chunks are read again.
+first gaps of a window are kept, and of the later gaps only those near the percentiles of the first ones. If a
+percentile moves outside the kept gaps, the chunks are read again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from enginebench.records.stage import SECOND
 from enginebench.records.view import EMPTY, Distribution, Estimate
 
 FIRST = 250_000  # gaps of a window that are always kept
-NEAR = 0.05  # standard deviations of a gap's rank to either side of their percentiles: what is kept of the others
-KEPT = 64 * 1024 * 1024  # bytes of kept gaps; beyond, none
-MAX_GAP = 10_000 * SECOND  # longer ones, of records that contradict themselves, count as that long
+NEAR = 0.05  # later gaps are kept within this many standard deviations of the rank from the first gaps' percentiles
+KEPT = 64 * 1024 * 1024  # bytes of kept gaps; if there are more, none are kept
+MAX_GAP = 10_000 * SECOND  # longer gaps come from contradictory records and are cut to this
 
 
 class Moments:
-    """Number, mean and variance of what comes slice by slice."""
+    """Number, mean and variance of values that come slice by slice."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -60,8 +60,8 @@ class Moments:
 
 @dataclass(slots=True)
 class _Window:
-    """Counts of one window: `counts` by bins, then `inside` the bins that hold a percentile. `kept` are
-    its gaps in the `ranges`; all of them, where there are no ranges yet."""
+    """Counts of one window: `counts` by bin, then `inside` the bins that hold a percentile. `kept` are its gaps in the
+    `ranges`, or all gaps if there are no ranges yet."""
 
     start: int
     end: int
@@ -73,9 +73,9 @@ class _Window:
 
 
 class GapCounter:
-    """The gaps of the answers scheduled in each [start, end) that ended well; every gap counts once.
+    """The gaps of the successful requests scheduled in each [start, end); every gap counts once.
 
-    `count` all chunks; if they are not `settled` then, `locate` all of them again. `pooled` has the result.
+    Pass all chunks to `count`; if the counter is not `settled` then, pass all to `locate`. `pooled` has the result.
     `longest` is a duration in nanoseconds that gaps hardly exceed.
     """
 
@@ -85,7 +85,7 @@ class GapCounter:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
         expected = min(max(int(longest), SECOND), MAX_GAP)
         self._ceiling = min(64 * expected, MAX_GAP)
-        self._shift = (expected.bit_length() + 1) // 2  # as many bins as nanoseconds in one
+        self._shift = (expected.bit_length() + 1) // 2  # the number of bins is about the width of one in nanoseconds
         self._quantiles = quantiles
         self._full = False
 
@@ -121,7 +121,7 @@ class GapCounter:
             counted += np.bincount(gaps[in_bin == place] - (place << self._shift), minlength=1 << self._shift)
 
     def _likely(self, counts: Integers) -> list[tuple[int, int]]:
-        """Predict in which whole bins the percentiles of all gaps are, by those of some."""
+        """Predict the bins that hold the percentiles of all gaps from the counts of the first ones."""
         shares = np.cumsum(counts) / counts.sum()
         spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in self._quantiles.values()]
         ends = [np.searchsorted(shares, (q - spread, q + spread)) for q, spread in spreads]
@@ -150,12 +150,12 @@ class GapCounter:
         for window in self._windows:
             inside = part.ok & (part.sched >= window.start) & (part.sched < window.end)
             if (inside | (part.later == 0)).all():
-                gaps = part.gaps  # nothing is copied where all of them belong here
+                gaps = part.gaps  # copies nothing if all gaps belong to the window
             elif inside.any():
                 gaps = part.gaps[np.repeat(inside, part.later)]
             else:
                 continue
-            if len(gaps):  # four bytes hold no gap that would need many bins
+            if len(gaps):  # a gap of four bytes never needs too many bins
                 yield window, gaps if gaps.dtype == np.uint32 else np.minimum(gaps, self._ceiling)
 
     def _ranks(self, window: _Window) -> list[int]:
@@ -181,5 +181,5 @@ def _within(gaps: Gaps, ranges: Sequence[tuple[int, int]]) -> Gaps:
 
 
 def _bin_of(rank: int, counts: Integers) -> int:
-    """Return the bin in which the value of this rank, from 1, was counted."""
+    """Return the bin of the value with this rank, which counts from 1."""
     return int(np.searchsorted(np.cumsum(counts), rank))

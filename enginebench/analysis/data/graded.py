@@ -23,9 +23,9 @@ ASKED, ALONE = "prompt_id", "alone"
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """The grades of a load: `correct` of its `questions`. Of the `pairs` that a single user was asked as well, it had
-    `alone` right; `lost` were right only for that user, `gained` only at this load. `p` is two-sided and Holm-corrected
-    over the loads; `None` without pairs."""
+    """The grades of a load: `correct` of its `questions`. Of the `pairs` that a single user asked too, `alone` were
+    answered correctly for that user; `lost` only for that user, `gained` only at this load. `p` is two-sided and
+    Holm-corrected over the loads; `None` without pairs."""
 
     stage: str
     questions: int
@@ -43,8 +43,8 @@ class Graded:
 
 def graded_by_load(runs: Iterable[tuple[Path, Sequence[StageView]]]) -> tuple[Graded, ...]:
     """Compare the loads of an engine's runs, each a table of requests and its stages; empty without graded answers.
-    Repeats ask the same questions, so they do not count as further questions: a question is right if it was right in
-    more than half of the runs, in each by its first answer.
+    Repeats ask the same questions, so they add none: a question counts as right if its first answer was right in more
+    than half of the runs.
     """
     runs = [(table, stages) for table, stages in runs if has_columns(table)]
     parts = [_grades(table, stage) for table, stages in runs for stage in stages]

@@ -24,7 +24,7 @@ from enginebench.records.request import CUT_OFF, RequestRecord, SentRecord
 from enginebench.records.stage import Nanoseconds
 
 KILLED = "its client process ended before the answer"  # detail of a request without a final line
-THREADS = 2  # while one decodes, the other has Polars parse, which needs no lock of the interpreter
+THREADS = 2  # one decodes while the other waits for Polars, which parses without the interpreter's lock
 _KINDS: dict[Any, pl.DataType] = {
     Nanoseconds: pl.Int64(),
     Count: pl.Int32(),
@@ -36,7 +36,7 @@ _KINDS: dict[Any, pl.DataType] = {
 
 
 def _kind_of(hint: Any) -> pl.DataType:
-    """Return the column of a field of the record. Literals are text."""
+    """Return the column type for a field's type hint. Literals are text."""
     if hint in _KINDS:
         return _KINDS[hint]
     arms = typing.get_args(hint)
@@ -45,19 +45,18 @@ def _kind_of(hint: Any) -> pl.DataType:
     return next((_KINDS[arm] for arm in arms if arm in _KINDS), pl.String())
 
 
-LINES_ONLY = {"token_ends", "logprobs"}  # of answers that were kept: read where they are compared
+LINES_ONLY = {"token_ends", "logprobs"}  # of kept answers: read only to compare them
 _HINTS = typing.get_type_hints(RequestRecord, include_extras=True)
 SCHEMA = pl.Schema({name: _kind_of(hint) for name, hint in _HINTS.items() if name not in LINES_ONLY})
 LISTS = [name for name, kind in SCHEMA.items() if isinstance(kind, pl.List)]
 
 
 def schema_with(lists: pl.DataType) -> pl.Schema:
-    """Return the schema of a table whose lists hold numbers of that type."""
+    """Return the schema of a table whose lists have this type."""
     return pl.Schema({name: pl.List(lists) if name in LISTS else kind for name, kind in SCHEMA.items()})
 
 
-# Lists are most of a run's bytes. Polars parses their text, on all cores, in half of the time that a Python number for
-# each of them takes.
+# Most of a run's bytes are lists. Polars parses their text, on all cores, in half the time of making Python numbers.
 _RawRecord: Any = msgspec.defstruct(
     "_RawRecord",
     [(name, msgspec.Raw, msgspec.Raw(b"[]")) for name in LISTS],
@@ -71,9 +70,9 @@ _decoder = msgspec.json.Decoder(_RawRecord | SentRecord)
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A block of lines: a row for each request that ended, and those that were sent and are not among them.
+    """A block of lines: a row for each request that ended, and the sent requests without a final line.
 
-    `last` is the latest instant that they know of.
+    `last` is the latest instant in the block.
     """
 
     ended: pl.DataFrame
@@ -83,9 +82,9 @@ class Lines:
 
 
 def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame, int]]:
-    """Yield all requests of a run, with the number of lines that were skipped; after each file those that never ended.
+    """Yield all requests of a run, with the number of lines skipped; requests that never ended come after their file.
 
-    Numbers in lists are of the type `lists`. Raises `pl.exceptions.InvalidOperationError` where one does not fit it.
+    Lists have the type `lists`. Raises `pl.exceptions.InvalidOperationError` if a number does not fit it.
     """
     for path in parts_of(folder, "requests*.jsonl"):
         in_flight: dict[str, SentRecord] = {}
@@ -115,7 +114,7 @@ def read_block(block: bytes, lists: pl.DataType) -> Lines:
     try:
         return _read(block, 0, lists)
     except (*MALFORMED, TypeError, OverflowError, pl.exceptions.PolarsError):
-        # Decoded one by one, and written again as Polars expects them: without spaces in lists.
+        # Rewrite the lines as Polars expects them: without spaces in lists.
         records = decode_requests(block)
         lines = b"".join(record.to_line().encode() for record in records)
         return _read(lines, block.count(b"\n") - len(records), lists)
@@ -158,7 +157,7 @@ def table_of(records: Sequence[RequestRecord], lists: pl.DataType) -> pl.DataFra
 
 
 def _series(name: str, values: tuple[Any, ...], kind: pl.DataType) -> pl.Series:
-    """Lists as their text without brackets, nothing where they are empty, if text is what was read."""
+    """Return a column. Lists that were read as text lose their brackets; empty ones become null."""
     if name in LISTS and isinstance(values[0], msgspec.Raw):
         texts = [bytes(text) for text in values]
         if not all(text.startswith(b"[") for text in texts):

@@ -35,21 +35,21 @@ from enginebench.settings.schema import UserMistake
 CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col(OUTPUT_TOKENS).is_null() & (pl.col("text").fill_null("") != "")
-ROWS = 20_000  # of a row group, all of which is in memory as it is written
-LAYOUT = 3  # of the table: another number has all tables written anew
+ROWS = 20_000  # of a row group, which is in memory while it is written
+LAYOUT = 3  # version of the table: raise it to have all tables written again
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 COLUMNS = {name: kind for name, kind in SCHEMA.items() if name != "text"} | dict.fromkeys(BY_NAME, pl.Float64())
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The origin of a table: if it is the same, so is the table."""
+    """The sources of a table: if they are unchanged, so is the table."""
 
     layout: int
     lines: tuple[tuple[str, int, int], ...]  # name, size and time of each file
     fields: tuple[str, ...]
     metrics: tuple[str, ...]
     tokenizer: str | None = None
-    malformed_lines: Count = 0  # what came of it
+    malformed_lines: Count = 0  # skipped when the table was written
 
 
 def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None = None) -> tuple[Path, int]:
@@ -87,7 +87,7 @@ def scan(table: Path) -> pl.LazyFrame:
 
 
 def counted_with(folder: Path) -> Path | None:
-    """Return the tokenizer that was named when the run's table was written: later commands need not name it again."""
+    """Return the tokenizer that was named when the table was written, so that later commands need not name it."""
     for place in (folder, _place_in_cache(folder)):
         stored = _known(place)
         if stored is not None and stored.tokenizer is not None:
@@ -112,7 +112,7 @@ def _origin(folder: Path, tokenizer: Path | None) -> Origin:
 
 
 def _known(place: Path) -> Origin | None:
-    """Return the origin of the table in a folder; `None` if it is not known."""
+    """Return the origin of the table in a folder; `None` if it is unknown."""
     try:
         return read_document(place / ORIGIN, Origin)
     except (OSError, ValueError):
@@ -145,7 +145,7 @@ def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens)
     (place / ORIGIN).unlink(missing_ok=True)
     with _no_collections():
         sink(tables, place / TABLE)
-    if not uncounted:  # otherwise a tokenizer may be found the next time
+    if not uncounted:  # else write the table again next time: a tokenizer may be found
         made = msgspec.structs.replace(origin, malformed_lines=malformed)
         write_inside(place, ORIGIN, msgspec.json.encode(made) + b"\n")
     return place / TABLE, malformed
@@ -153,7 +153,7 @@ def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens)
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Lines have no reference cycles; searching millions of them for cycles takes a quarter of the time."""
+    """Pause garbage collection. Lines have no reference cycles, and searching for some takes a quarter of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -164,13 +164,12 @@ def _no_collections() -> Iterator[None]:
 
 
 def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) -> None:
-    """Write tables of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`, on a full disk for example.
+    """Write tables of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`, for example on a full disk.
 
-    `tables` gets the type of the numbers in lists, and raises `pl.exceptions.InvalidOperationError` where one
-    does not fit.
+    `tables` takes the type of lists, and raises `pl.exceptions.InvalidOperationError` if a number does not fit it.
 
-    Gaps between chunks take four bytes each; where one does not fit (4.3 seconds, or a clock that was set back), all is
-    written again with eight.
+    Gaps between chunks take four bytes each. If one does not fit (4.3 seconds, or a clock that was set back), the file
+    is written again with eight bytes each.
     """
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
@@ -179,31 +178,31 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
             yield table if columns is None else table.select(columns)
 
     partial = path.absolute().with_name(f".{token_hex(8)}.partial")  # another command may be making the same table
-    partial.touch()  # the error of Python, where it cannot be written
+    partial.touch()  # raises Python's own error if it cannot be written
     widest = pl.Int64()
     for kind in (pl.UInt32(), widest):
         requests = register_io_source(source, schema=schema_with(kind)).drop("text")
-        try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
+        try:  # uncompressed: gaps in nanoseconds are nearly random, and lz4 does not shrink them
             requests.with_columns(**metric_columns()).sink_parquet(
                 partial, compression="uncompressed", row_group_size=ROWS, statistics=False
             )
         except pl.exceptions.PolarsError as error:
             partial.unlink(missing_ok=True)
-            if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
+            if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars reports it
                 raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
             if kind is widest or not isinstance(error, pl.exceptions.InvalidOperationError):
                 raise
         else:
             try:
                 partial.replace(path)
-            except OSError:  # a folder is in its place
+            except OSError:  # a folder has this name
                 partial.unlink()
                 raise
             return
 
 
 def _believed(table: pl.DataFrame) -> pl.DataFrame:
-    """Without counts that are less than what was received: the client writes none, older ones and other tools do."""
+    """Drop token counts below what was received. The current client writes none; older ones and other tools do."""
     output, chunks = pl.col(OUTPUT_TOKENS), pl.col("chunks")
     received = pl.max_horizontal(chunks, pl.col("answer_digest").is_not_null().cast(pl.Int32))
     unseen = pl.when(chunks <= output - pl.col("unseen_tokens")).then("unseen_tokens").otherwise(0)

@@ -36,10 +36,10 @@ class NotARun(UserMistake):
 class RunData:
     """`requests` has one row per request in the order of `t_sched`, with every field of the record that is not
     `IN_FILE_ONLY`; `table` is the Parquet file with everything. Metrics are computed for a window at a time
-    (`with_metrics`): they take more memory than the fields, and no window has all of the requests.
+    (`with_metrics`): they take more memory than the fields, and no window has all requests.
 
-    Instants are nanoseconds since the run's start. `last` is the latest known instant. `killed` maps the processes
-    that did not shut down cleanly to the last instant of which each left a trace: what they did later is not recorded.
+    Instants are nanoseconds since the run's start. `last` is the latest known instant. `killed` maps each process that
+    did not shut down cleanly to its last recorded instant.
     """
 
     folder: Path
@@ -92,7 +92,7 @@ class _OutOfBounds(ValueError):
 
 
 def _in_order(table: Path) -> pl.DataFrame:
-    """Sort by `t_sched`, one column after the other, so that no more than one of them is in memory twice.
+    """Sort by `t_sched`, one column after the other, so that only one column is in memory twice.
 
     A column without observations takes no memory; texts, which repeat, become categories. Raises `_OutOfBounds`.
     """
@@ -126,7 +126,7 @@ def _checked(values: pl.Series) -> pl.Series:
 
 
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:
-    """Return each killed process's last trace. The planner's workers end with it, so its own is the end of the run."""
+    """Return the last recorded instant of each killed process. That of the planner ends the run."""
     traces = requests.group_by("worker").agg(pl.max_horizontal(pl.col("t_send", "t_end").max()))
     recorded: dict[str, int] = dict(traces.iter_rows())
     return {
@@ -153,7 +153,7 @@ def users_of(requests: pl.DataFrame) -> Integers | None:
 
 
 def mean_of(values: pl.Series) -> float | None:
-    """Average the observed values with NumPy: multithreaded sums would differ in their last digits each time."""
+    """Average the observed values with NumPy: the last digits of multithreaded sums vary."""
     observed = values.drop_nulls().to_numpy()
     return float(observed.mean()) if len(observed) else None
 
@@ -185,7 +185,7 @@ def find_run(name: str | None, runs: Path) -> Path:
 
 
 def _started(folder: Path) -> tuple[str, float]:
-    """Return a key to sort by: ISO 8601 in UTC sorts as text, and a file that cannot be read counts as old."""
+    """Return a sort key. ISO 8601 in UTC sorts as text; a file that cannot be read counts as old."""
     path = folder / META
     try:
         return read_document(path, _Started).started_at, path.stat().st_mtime

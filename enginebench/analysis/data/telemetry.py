@@ -1,4 +1,4 @@
-"""The values that the server, its GPU and the load generator reported about once a second, as columns.
+"""The values that the server, its GPU and the load generator report about once a second, as columns.
 
 Names and units of the quantities are in records/telemetry.py. Missing quantities are `None`: a machine without a GPU
 has no GPU utilisation of 0.
@@ -22,9 +22,9 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, SPECULATION, Published, Source, TelemetrySample, server_of
 from enginebench.records.view import Level
 
-NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
-PLANNER = ""  # name of the process that plans the run; of a run with one process, that process
-OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # what a process of the load generator says of itself
+NEAR = 2 * SECOND  # samples normally follow each other after one second
+PLANNER = ""  # name of the process that plans the run; it may be the only process
+OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # that a process of the load generator reports about itself
 SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS, **SPECULATION}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
 Series = tuple[Integers, Floats]
@@ -35,7 +35,7 @@ ALWAYS = (-(2**63), 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Increase:
-    """How far a counter went up between two samples inside a window, and when those were (nanoseconds)."""
+    """By how much a counter rose between two samples inside a window, and the instants of the samples (nanoseconds)."""
 
     amount: float
     start: int
@@ -46,12 +46,12 @@ class Increase:
 class ProcessSamples:
     """Samples of one process of the load generator: instants, in time order, and values by quantity."""
 
-    series: Mapping[str, Series]  # those of `OWN` and of `SOURCES` that it saw
-    last: int  # instant of its last sample
-    ended: bool  # in order
-    lost: int  # records that it could not write
-    users: int | None  # at its last sample
-    servers: frozenset[str] = frozenset()  # those of `SERVERS` whose series it saw
+    series: Mapping[str, Series]  # the sampled quantities of `OWN` and `SOURCES`
+    last: int  # instant of the last sample
+    ended: bool  # cleanly
+    lost: int  # records that could not be written
+    users: int | None  # at the last sample
+    servers: frozenset[str] = frozenset()  # the names in `SERVERS` whose series were sampled
 
     def within(self, quantity: str, start: int, end: int) -> Series:
         instants, values = self.series.get(quantity, NOTHING)
@@ -77,18 +77,18 @@ class TelemetrySeries:
 
     @property
     def lost(self) -> int:
-        """Records that could not be written, as far as that is known."""
+        """Return the known number of records that could not be written."""
         return sum(process.lost for process in self.processes.values())
 
     @property
     def killed(self) -> dict[str, ProcessSamples]:
-        """Return the processes that did not end in order."""
+        """Return the processes that did not end cleanly."""
         return {name: process for name, process in self.processes.items() if not process.ended}
 
     def users(self, start: int, end: int, planned: int) -> float | None:
-        """Return the time-average over a window of the planned users that were running, over all processes.
+        """Return the time average over a window of the planned users that were running, in all processes.
 
-        Between two samples a process has the larger number of users, and none if both are further away than `NEAR`.
+        Between two samples, the larger number of users counts; 0 if both samples are further away than `NEAR`.
         """
         instants = np.arange(start, end, max(SECOND // 4, (end - start) // MAX_INSTANTS))
         samples = [process.series["users"] for process in self.processes.values() if "users" in process.series]
@@ -102,8 +102,8 @@ class TelemetrySeries:
         return float(np.minimum(there, planned).mean())
 
     def series(self, quantity: str, start: int = ALWAYS[0], end: int = ALWAYS[1]) -> Series:
-        """Return when a quantity of `SOURCES` was sampled in [start, end), and its values in the unit declared
-        there, from the first process that sampled the server; empty if none did."""
+        """Return the instants and values of a quantity of `SOURCES` in [start, end), in its declared unit, from the
+        first process that sampled the server; empty if none did."""
         sampled = (process.within(quantity, start, end) for process in self.processes.values())
         return next((series for series in sampled if len(series[0])), NOTHING)
 
@@ -128,7 +128,7 @@ class TelemetrySeries:
         return Increase(float(np.trapezoid(watts, instants / SECOND)), int(instants[0]), int(instants[-1]))
 
     def last_sample(self, quantity: str, end: int) -> int | None:
-        """Return when it was last sampled before `end`; `None` if it never was."""
+        """Return when the quantity was last sampled before `end`; `None` if it never was."""
         instants, _ = self.series(quantity, end=end)
         return int(instants[-1]) if len(instants) else None
 
@@ -144,7 +144,7 @@ def _level(series: Series) -> Level | None:
 
 
 class _Columns:
-    """Samples as they are read. A day of samples has millions of names and values; only the numbers are kept."""
+    """Samples as they are read. A day has millions of names and values; only the numbers are kept."""
 
     def __init__(self) -> None:
         self._instants: dict[str, array[int]] = defaultdict(lambda: array("q"))
@@ -182,7 +182,7 @@ class _Columns:
 
 
 def _meanings_of(bare: str, labels: str) -> Iterator[tuple[str, int, Published]]:
-    """Yield the quantities that a published name is a part of, and its place among the names of that quantity."""
+    """Yield each quantity that a published name is a part of, with the name's index in the quantity."""
     for quantity, source in SOURCES.items():
         for place, published in enumerate(source.published):
             if published.name == bare and published.takes(labels):
@@ -190,7 +190,7 @@ def _meanings_of(bare: str, labels: str) -> Iterator[tuple[str, int, Published]]
 
 
 def read_telemetry(folder: Path) -> TelemetrySeries:
-    """Read every process's file; lines that are no samples are skipped."""
+    """Read every process's file; skip lines that are not samples."""
     processes = {}
     for path in files.parts_of(folder, "telemetry*.jsonl"):
         columns, last = _Columns(), None

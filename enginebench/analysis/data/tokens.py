@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class TokenCounter:
-    """Loads the tokenizer when the first text comes: most servers send usage, so that it is not needed."""
+    """Loads the tokenizer at the first text, because most servers send usage and need no tokenizer."""
 
     def __init__(self, meta: RunMeta, named: Path | None = None) -> None:
-        """`named` is a tokenizer.json, or a folder with one; without it the model's own is looked for."""
+        """`named` is a tokenizer.json, or a folder with one; the default is the model's own."""
         self._meta = meta
         self._named = named
         self._tokenizer: Tokenizer | None = None
@@ -63,7 +63,7 @@ class TokenCounter:
         yield from sorted((user_cache_path("enginebench") / "models" / Path(model).name).glob("**/tokenizer.json"))
         try:
             cached = try_to_load_from_cache(model, "tokenizer.json")
-        except HFValidationError:  # the server's name for its model is none of the hub's
+        except HFValidationError:  # the server's name for its model is not valid on the hub
             return
         if isinstance(cached, str):
             yield Path(cached)

@@ -22,13 +22,13 @@ from enginebench.records.load import Load
 from enginebench.records.stage import SECOND, Stage
 from enginebench.records.view import StageKey, keys_of
 
-PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
-MIN_WINDOW = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
+PARTS = 80  # of a window: averages over them show whether its flows were steady
+MIN_WINDOW = (0.1, 5.0)  # (share of the planned window, seconds): a stage needs the smaller of them to be measured
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stage's steady window as far as the run got, and the instants at which its flows must be known."""
+    """A stage's steady window, as far as the run reached it, and the instants at which its flows are needed."""
 
     key: StageKey
     stage: Stage
@@ -53,12 +53,12 @@ class Window:
 
     @property
     def bins(self) -> Instants:
-        """Edges of the parts from which the interval of a rate comes."""
+        """Return the edges of the parts that give the interval of a rate."""
         return self.edges(BINS)
 
     @property
     def parts(self) -> Instants:
-        """Edges of the parts that show whether the window was steady."""
+        """Return the edges of the parts that show whether the window was steady."""
         return self.edges(PARTS)
 
     @property
@@ -68,13 +68,13 @@ class Window:
         return np.concatenate((*edges, np.array(spans, dtype=np.int64).ravel()))
 
     def scheduled(self, requests: pl.DataFrame) -> pl.DataFrame:
-        """Select the requests that were due in the window, with their metrics, from those in the order of `t_sched`."""
+        """Select the requests due in the window from all in the order of `t_sched`, and add their metrics."""
         first, last = (requests["t_sched"].search_sorted(instant, side="left") for instant in (self.start, self.end))
         return with_metrics(requests[first:last])
 
 
 def windows_of(run: RunData) -> list[Window]:
-    """Return the windows that the run reached, without those that had barely begun. If a load was first measured
+    """Return the windows that the run reached, except those that had barely begun. If a load was first measured
     briefly, its longest window counts."""
     keys = keys_of(run.meta.plan)
     reached = [_reached(run, stage, keys[stage.index]) for stage in run.meta.stages]
@@ -106,8 +106,8 @@ def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
 
 
 class Flows:
-    """Tokens and requests in flight of a whole run, looked up at the instants for which it was made; and the gaps
-    between the chunks of each window, by its index."""
+    """Tokens and requests in flight of a whole run at the given `instants`, and the gaps between chunks by window
+    index."""
 
     def __init__(self, run: RunData, windows: Sequence[Window], instants: Instants) -> None:
         self._instants = np.unique(np.concatenate([instants, *(window.instants for window in windows)]))
@@ -126,18 +126,18 @@ class Flows:
         self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())
 
     def tokens(self, instants: Instants) -> Floats:
-        """Tokens that arrived between each two successive instants."""
+        """Return the tokens that arrived between successive instants."""
         return np.diff(self._arrived.tokens[np.searchsorted(self._instants, instants)])
 
     def chunks(self, instants: Instants) -> Floats:
-        """Streamed chunks that arrived between each two successive instants."""
+        """Return the streamed chunks that arrived between successive instants."""
         return np.diff(self._arrived.chunks[np.searchsorted(self._instants, instants)])
 
     def tokens_of(self, span: Increase) -> float:
-        """Tokens that arrived while a counter of the server was observed."""
+        """Return the tokens that arrived while a counter of the server was observed."""
         return float(self.tokens(np.array([span.start, span.end], dtype=np.int64))[0])
 
     def uncounted(self, start: int, end: int) -> int:
-        """Chunks that arrived with an unknown number of tokens."""
+        """Return the chunks that arrived with an unknown number of tokens."""
         before, after = self._arrived.uncounted[np.searchsorted(self._instants, [start, end])]
         return round(float(after - before))

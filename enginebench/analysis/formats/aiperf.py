@@ -23,7 +23,7 @@ def is_aiperf(document: dict[str, Any]) -> bool:
 
 
 def read(documents: Sequence[dict[str, Any]]) -> Results:
-    """Raises `NotImportable`, and `KeyError` or `TypeError` if a field is missing."""
+    """Read the lines. Raises `NotImportable`, and `KeyError` or `TypeError` if a field is missing."""
     measured = [document for document in documents if document["metadata"]["benchmark_phase"] == "profiling"]
     if not measured:
         raise NotImportable("has no requests of the phase `profiling`: measure again without stopping it.")

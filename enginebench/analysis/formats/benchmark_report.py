@@ -1,7 +1,7 @@
 """llm-d's Benchmark Report 0.2 and 0.2.1: the parts of the format that are written and read. A report is one stage.
 
-Fields as of llmdbenchmark/analysis/benchmark_report/schema_v0_2_1.py in llm-d/llm-d-benchmark, which allows others in
-`results.observability` only: what the format has no field for, such as intervals, is in its `metadata`.
+Fields as of llmdbenchmark/analysis/benchmark_report/schema_v0_2_1.py in llm-d/llm-d-benchmark, which allows other
+fields only in `results.observability`: its `metadata` has values without a field in the format, such as intervals.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Row(Part):
 
 class Observability(Part):
     components: list[ComponentObservability] | None = None
-    metadata: Any = None  # what the format has no field for, such as intervals
+    metadata: Any = None  # values without a field in the format, such as intervals
 
 
 class Results(Part):
@@ -106,7 +106,7 @@ class LoadStandardized(Part):
     parallelism: int | None = None
     stage: int | None = None
     rate_qps: float | None = None
-    concurrency: float | None = None  # written as a whole number, as the schema wants it; .inf is none
+    concurrency: float | None = None  # written as a whole number, as the schema requires; .inf is unlimited
 
 
 class Native(Part):
@@ -154,12 +154,12 @@ class BenchmarkReport(Part):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The field of a metric, a quantity or a gauge, which has its name from enginebench/records."""
+    """The field for a metric, a quantity or a gauge of enginebench/records."""
 
     name: str
     part: Literal["requests", "latency", "throughput"] | None  # None: of a component's resources
     field: str
-    units: str  # ours, by the name that the format has for them
+    units: str  # ours, by their name in the format
 
 
 SLOTS = (
@@ -184,8 +184,8 @@ OTHER_MEANINGS = {
     ("guidellm", "inter_token_latency"): TPOT,
     ("guidellm", "time_per_output_token"): NTPOT,
 }
-"""What tools mean by a field, if it is another metric than that of its slot: aiperf and guidellm have a mean for each
-request as their inter-token latency, and guidellm counts the wait for the first token as time per output token
+"""The metrics that tools mean by a field, if not that of its slot: the inter-token latency of aiperf and guidellm is a
+mean for each request, and guidellm counts the wait for the first token as time per output token
 (inter_token_latency_metric.py in ai-dynamo/aiperf, schemas/request_stats.py in vllm-project/guidellm)."""
 
 STATISTICS: Mapping[str, str] = {
@@ -204,4 +204,4 @@ FACTORS: Mapping[str, Mapping[str, float]] = {
     "bytes": {"bytes": 1.0, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
     **{units: {units: 1.0} for units in ("count", "tokens/s", "queries/s", "Watts")},
 }
-"""To the units of a slot, from those that the format allows there."""
+"""Factors from units that the format allows to our units."""

@@ -1,7 +1,7 @@
 """Read llm-d's Benchmark Reports 0.2 and 0.2.1: the load of a stage, and its numbers as rows of the frame.
 
-Other tools compute percentiles over the requests that ended well. If some failed, they stand as those of the answered,
-and percentiles of all attempted requests are missing.
+Other tools compute percentiles over the successful requests. If some failed, these are kept as percentiles of the
+answered requests, and percentiles of all attempted requests are missing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ReportFile:
 
     @property
     def seconds(self) -> float:
-        """How long the stage lasted, or 0 if the report does not say."""
+        """Return the duration of the stage; 0 if the report does not have it."""
         time = self.report.run.time or br.RunTime()
         if time.duration is not None:
             return max(time.duration.total_seconds(), 0.0)
@@ -76,7 +76,7 @@ class ReportFile:
 
     @property
     def engine(self) -> dict[str, Any] | None:
-        """The first inference engine of the stack, under the names that our servers use."""
+        """Return the facts of the stack's first inference engine, under the names that our servers use."""
         for part in (component.standardized for component in self.stack):
             if part.get("kind") == "inference_engine":
                 device = (part.get("accelerator") or {}).get("model")
@@ -94,7 +94,7 @@ def is_report(document: dict[str, Any]) -> bool:
 
 
 def read(document: dict[str, Any], path: Path) -> ReportFile:
-    """Raises `NotImportable`, and `ValueError` for what is not of its type."""
+    """Read a report. Raises `NotImportable`, and `ValueError` for a value of a wrong type."""
     version = str(document.get("version", br.VERSION))
     if version not in br.READ_VERSIONS:
         raise NotImportable(f"is a Benchmark Report {version}; {' and '.join(br.READ_VERSIONS)} are read.")
@@ -146,7 +146,7 @@ def _rows_of(tool: str, requests: br.Requests, aggregate: br.Aggregate, resource
             if "mean" in values:
                 yield _quantity_row(name, values["mean"])
         elif ok:
-            n = 0 if name == ICL.name else total  # of the gaps the number is not known
+            n = 0 if name == ICL.name else total  # the number of gaps is unknown
             yield from _metric_rows(name, values, n, min(ok, n), failed or 0)
         if name == TPOT and values.get("p50"):
             yield _quantity_row(USER_THROUGHPUT, 1 / values["p50"])
@@ -162,7 +162,7 @@ def _values(slot: br.Slot, field: br.Statistics) -> dict[str, float]:
 
 
 def _metric_rows(name: str, values: Mapping[str, float], n: int, ok: int, failed: int) -> Iterator[br.Row]:
-    """`ok` of `n` attempted requests ended well, and have these values; `failed` ones count as +∞."""
+    """Yield the rows of a metric. `ok` of `n` attempted requests have these values; `failed` ones count as +∞."""
     for statistic, value in values.items():
         q = PERCENTILES.get(statistic)
         if q is None:

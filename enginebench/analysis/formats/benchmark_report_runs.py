@@ -135,7 +135,7 @@ def _distribution(part: Mapping[str, br.Row]) -> Distribution:
 
 
 def _estimate(row: br.Row) -> Estimate:
-    """Return +∞ as such; a row has no value for it."""
+    """Return the estimate of a row. A row has no value for +∞."""
     value = math.inf if row.value is None and row.missing is Missing.FAILED else row.value
     return Estimate(value, n=row.n, missing=row.missing)
 

@@ -30,7 +30,7 @@ def write_reports(frame: Frame) -> list[Path]:
     for run in frame.runs:
         for stage in run.stages:
             name = FILE.format(stage.index)
-            document = msgspec.to_builtins(report_of(frame, run, stage))  # the schema has instants as texts
+            document = msgspec.to_builtins(report_of(frame, run, stage))  # in the schema, instants are texts
             write_inside(run.folder, name, msgspec.yaml.encode(document))
             paths.append(run.folder / name)
     return paths
@@ -73,9 +73,9 @@ def report_of(frame: Frame, run: RunSummary, stage: StageView) -> br.BenchmarkRe
 
 
 def _statistics(values: Mapping[tuple[str, str], float | None], part: str | None) -> dict[str, br.Statistics]:
-    """Return the statistics of a part of the report. Those without a mean are left out, because the schema wants one.
+    """Return the statistics of a part of the report, except metrics without a mean, which the schema requires.
 
-    As for the mean, percentiles are of the requests that ended well: other tools compute all of them over these.
+    Percentiles, like the mean, cover only successful requests, as those of other tools do.
     """
     statistics = {}
     for slot in (slot for slot in br.SLOTS if slot.part == part):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from enginebench.analysis.formats.results import Results
 
 MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
-MAX_YAML_BYTES = 32 << 20  # which takes half a minute
+MAX_YAML_BYTES = 32 << 20  # takes half a minute
 BLANKS = re.compile(r"\s*")
 KNOWN = (
     "guidellm's benchmarks.json (0.4 to 0.8), aiperf's profile_export.jsonl, the JSON of vllm bench serve, and llm-d's "
@@ -29,11 +29,11 @@ YAML = (".yaml", ".yml")
 
 
 def import_results(
-    files: Annotated[list[Path], typer.Argument(help="Results of other tools; several of one label are repeats.")],
+    files: Annotated[list[Path], typer.Argument(help="Results of other tools; several with one label are repeats.")],
     runs: Annotated[Path, typer.Option(help="Folder to write the runs into.", metavar="FOLDER")] = Path("runs"),
     label: Annotated[
         str | None,
-        typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
+        typer.Option(help="Name of the runs in reports. Default: the model, else the file's name.", show_default=False),
     ] = None,
 ) -> None:
     """Import results of guidellm, aiperf or vLLM, and Benchmark Reports of llm-d.
@@ -84,7 +84,7 @@ def import_results(
 
 
 def read(path: Path) -> list[Results | ReportFile]:
-    """Raises `NotImportable`, and `OSError` where the file cannot be read."""
+    """Read a file. Raises `NotImportable`, and `OSError` if the file cannot be read."""
     from enginebench.analysis.formats import aiperf
 
     documents = _documents(path)
@@ -113,7 +113,7 @@ def _results(document: dict[str, Any], path: Path, name: str) -> Results | Repor
 
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Raises `NotImportable` with the name of the file before what a reader says."""
+    """Put the name of the file before a reader's message. Raises `NotImportable`."""
     from enginebench.analysis.formats.results import NotImportable
     from enginebench.records.plain_text import plain
 
@@ -127,7 +127,7 @@ def _readable(name: str) -> Iterator[None]:
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:
-    """Decode one document, or those that vLLM has appended, each on a line."""
+    """Decode one document, or the documents that vLLM has appended, one per line."""
     import yaml
 
     from enginebench.analysis.formats.results import NotImportable
@@ -156,10 +156,10 @@ def _documents(path: Path) -> list[dict[str, Any]]:
 
 
 def _yaml(text: str) -> dict[str, Any]:
-    """Raises `ValueError` for aliases, by which a small file can stand for an endless document."""
+    """Load YAML. Raises `ValueError` for aliases, with which a small file can represent an endless document."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where there is one
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if available
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
         raise ValueError("it has aliases")
     document = yaml.load(text, Loader=loader)

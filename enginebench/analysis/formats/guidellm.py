@@ -31,7 +31,7 @@ def is_guidellm(document: dict[str, Any]) -> bool:
 
 
 def read(document: dict[str, Any]) -> Results:
-    """Raises `NotImportable`, and `KeyError` or `TypeError` where a field is missing."""
+    """Read a file. Raises `NotImportable`, and `KeyError` or `TypeError` if a field is missing."""
     benchmarks = document["benchmarks"]
     if not benchmarks or not all({"config", "requests", "start_time"} <= set(benchmark) for benchmark in benchmarks):
         raise NotImportable(
@@ -95,7 +95,7 @@ def _load(strategy: dict[str, Any]) -> Load | None:
 
 
 def _record(request: dict[str, Any], outcome: Outcome, stage: int, zero: float) -> RequestRecord | None:
-    """`None` for a request that was never sent."""
+    """Return `None` for a request that was never sent."""
     info, timings = request["info"], request["info"]["timings"]
     sent = nanoseconds(_sent(timings), zero)
     if sent is None:

@@ -31,7 +31,7 @@ COMMON = (CLIENT_CLOCK, SERVER_TIMES, TELEMETRY)
 
 
 class NotImportable(UserMistake):
-    """A file cannot be imported. The message is one sentence with a remedy, which begins after the file's name."""
+    """A file cannot be imported. The message, one sentence with a remedy, follows the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ImportedStage:
-    """A benchmark of the file with its requests. `load` is `None` if the file does not name it. The window is the part
+    """A benchmark of the file with its requests. `load` is `None` if the file does not name one. The window is the part
     that the tool itself counted: from `start` to `end`, nanoseconds since the first instant of the file."""
 
     load: Load | None
@@ -67,7 +67,7 @@ class Results:
 
 
 def nanoseconds(seconds: float | None, zero: float) -> int | None:
-    """Return the nanoseconds since `zero`, which is on the same clock."""
+    """Return the nanoseconds since `zero` on the same clock."""
     return None if seconds is None else round((seconds - zero) * SECOND)
 
 
@@ -114,7 +114,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
 
 
 def imported_folder(folder: Path, label: str, file: Path, started_at: datetime | None, contents: str) -> Path:
-    """Return where a run is written. The name depends on the contents: importing a file again replaces its run, and
+    """Return the folder for a run. Its name depends on the contents: importing a file again replaces its run, and
     repeats have different names."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
     stamp = f"{started_at:%Y%m%d-%H%M%S}" if started_at else "undated"

@@ -1,7 +1,7 @@
 """The JSON of `vllm bench serve --save-result --save-detailed`, which has the requests.
 
 Fields as of vllm/benchmarks/serve.py: seconds in the lists `ttfts`, `itls`, `latencies` and `start_times`, all in the
-order of the requests. A request that failed has an `errors` entry that is not empty; one that was answered without
+order of the requests. A failed request has a non-empty entry in `errors`. A request that was answered without
 streaming, or whose first token was not seen, has a TTFT of 0.
 """
 
@@ -33,7 +33,7 @@ def is_vllm(document: dict[str, Any]) -> bool:
 
 
 def read(document: dict[str, Any]) -> Results:
-    """Raises `NotImportable`, and `KeyError` or `TypeError` where a field is missing."""
+    """Read a file. Raises `NotImportable`, and `KeyError` or `TypeError` if a field is missing."""
     if not document.get("start_times"):
         raise NotImportable(
             "has no requests with their start times: run `vllm bench serve` of a new vLLM with --save-detailed."
@@ -82,7 +82,7 @@ def _stage(document: dict[str, Any], answered: list[bool]) -> ImportedStage:
 def _load(document: dict[str, Any], at_once: int) -> Load | None:
     """Return `at_once` users if the file has neither a rate nor a limit; `None` for a ramp, which has several rates.
 
-    Its gaps are gamma-distributed with the shape `burstiness`, so their coefficient of variation is 1/√burstiness.
+    Gaps are gamma-distributed with the shape `burstiness`, so their coefficient of variation is 1/√burstiness.
     """
     if document.get("ramp_up_strategy"):
         return None
@@ -94,7 +94,7 @@ def _load(document: dict[str, Any], at_once: int) -> Load | None:
 
 
 def _record(document: dict[str, Any], index: int, zero: float, ok: bool) -> RequestRecord:
-    """Raises `NotImportable` for an answer of which no time is known."""
+    """Read a request. Raises `NotImportable` for an answer without any time."""
     error = (document.get("errors") or [""] * (index + 1))[index]
     sent = nanoseconds(document["start_times"][index], zero) or 0
     gaps = tuple(round(float(gap) * SECOND) for gap in document["itls"][index])

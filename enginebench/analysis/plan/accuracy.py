@@ -26,8 +26,8 @@ def fit_stages(stages: Sequence[MeasuredStage], declared_slots: int | None = Non
 
 
 def replay(model: EngineModel, stage: MeasuredStage, count: int = FUTURES) -> list[Requests]:
-    """Serve the requests of a measured stage again in `count` futures, with their lengths, and in an open loop when
-    they were due. Instants count from the stage's begin."""
+    """Serve the requests of a measured stage again in `count` futures, with their lengths and, in an open loop, at
+    their due times. Instants count from the beginning of the stage."""
     lengths, arrivals = stage.requests.lengths, isinstance(stage.load, Rate)
     due = stage.requests.sched - stage.begin if arrivals else stage.starts
     closed = None if arrivals else ClosedLoop(stage.end - stage.begin, stage.think)
@@ -36,7 +36,7 @@ def replay(model: EngineModel, stage: MeasuredStage, count: int = FUTURES) -> li
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A load that had no part in the fit, as measured and as predicted: means over its stages, by figure."""
+    """A load left out of the fit, as measured and as predicted: means over its stages, by figure."""
 
     stage: str
     measured: dict[str, float]
@@ -44,19 +44,19 @@ class HeldOut:
 
     @property
     def errors(self) -> dict[str, float]:
-        """Return relative errors: 0.03 for a prediction 3 % above the measurement; `nan` without one of them."""
+        """Return relative errors: 0.03 for a prediction 3 % above the measurement; `nan` if either is missing."""
         pairs = ((figure, self.predicted[figure], self.measured[figure]) for figure in FIGURES)
         return {figure: predicted / measured - 1 if measured else math.nan for figure, predicted, measured in pairs}
 
     @property
     def largest_error(self) -> float:
-        """Return the largest error without its sign; 0 if no figure has an error."""
+        """Return the largest absolute error; 0 if no figure has an error."""
         return max((abs(error) for error in self.errors.values() if math.isfinite(error)), default=0.0)
 
 
 def predict_unseen(model: EngineModel, label: str, stages: Sequence[MeasuredStage]) -> HeldOut:
-    """Predict stages of one load that had no part in the fit, by the median future of each. The more stages, the less a
-    disturbed one counts."""
+    """Predict stages of one load left out of the fit, by the median future of each. With more stages, a disturbed stage
+    counts less."""
     measured = [stage.figures for stage in stages]
     predicted = []
     for stage in stages:
@@ -70,9 +70,9 @@ def predict_unseen(model: EngineModel, label: str, stages: Sequence[MeasuredStag
 
 
 def hold_out(stages: Sequence[MeasuredStage], whole: EngineModel) -> tuple[HeldOut, ...]:
-    """Predict every load from all the others; of a single load, each of its stages from the others.
+    """Predict every load from all others; if there is only one load, each of its stages from the others.
 
-    The assignment of slots is taken from `whole`, the fit to all stages, because it shows only under saturation.
+    The assignment of slots comes from `whole`, the fit to all stages, because only saturation shows it.
     """
     several = len({stage.label for stage in stages}) > 1
     groups: dict[str, list[MeasuredStage]] = {}

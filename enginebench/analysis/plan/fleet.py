@@ -1,8 +1,8 @@
-"""A fleet of equal replicas under a peak, in simulated futures, and the fewest replicas that are enough.
+"""A fleet of equal replicas under a peak, in simulated futures, and the smallest sufficient number of replicas.
 
-A future draws the speed of the machine, and the lengths and arrivals of the requests. Every size of the fleet is
-simulated with the same futures, so that only the size differs. Arrivals go to the replicas in turn (round robin), and
-each replica has an equal share of the users.
+A future draws the speed of the machine, and the lengths and arrivals of the requests. Every fleet size is simulated
+with the same futures, so that only the size differs. Arrivals go to the replicas in turn (round robin), and each
+replica has an equal share of the users.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from enginebench.analysis.plan.simulation import ClosedLoop, poisson_arrivals, s
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective
 
-FUTURES, FIRST_FUTURES = 60, 20  # few, if those show that too many miss
+FUTURES, FIRST_FUTURES = 60, 20  # the first ones are enough if too many of them miss
 SURE = 0.95  # share of futures that meet every objective
-CLEARLY = 0.8  # at most this share of few futures meeting the objectives is too little without further ones
-LOCATING = 4  # futures that show roughly how many replicas are needed
-STEP = 0.01  # share of a large fleet by which its size is searched
+CLEARLY = 0.8  # if at most this share of the first futures meets the objectives, no more are simulated
+LOCATING = 4  # futures to find roughly how many replicas are needed
+STEP = 0.01  # step of the search, as a share of a large fleet
 MAX_REPLICAS = 100_000
-MAX_REQUESTS = 6000  # of one future; of larger fleets a part is simulated, whose shares vary more than the whole's
-WARM_UP, ANSWERS = 30.0, 3  # the warm-up lasts at least as many seconds, and as many mean answers
+MAX_REQUESTS = 6000  # of one future; a part of a larger fleet is simulated, whose shares vary more than the fleet's
+WARM_UP, ANSWERS = 30.0, 3  # minimum warm-up in seconds, and in mean answers
 USER_LENGTHS = 8192  # drawn for the users of one replica
 
 
@@ -46,8 +46,8 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Requests of the window of one future, on replicas that stand for `weight` times as many: how many were due, and
-    how many of them were within each objective, and last within all."""
+    """Requests in the window of one future, on replicas that represent `weight` times as many: how many were due, and
+    how many of them were within each objective and, in the last element, within all."""
 
     requests: int
     within: tuple[int, ...]
@@ -56,8 +56,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """A fleet in simulated futures: `met` is the share of futures in which every objective is met, `share`
-    that of the requests within all of them."""
+    """A fleet in simulated futures: `met` is the share of futures in which every objective is met, `share` the share of
+    requests within all objectives."""
 
     replicas: int
     futures: int
@@ -67,7 +67,7 @@ class Attainment:
 
 @dataclass(eq=False, slots=True)
 class Fleet:
-    """Any number of replicas of one model under one peak; `tallies` keeps what was simulated."""
+    """Any number of replicas of one model under one peak; `tallies` caches simulations."""
 
     model: EngineModel
     peak: Peak
@@ -123,7 +123,7 @@ class Fleet:
         return min(replicas, max(1, round(MAX_REQUESTS / expected)))
 
     def _arrivals(self, replicas: int, future: Future) -> Requests:
-        """Give each replica every n-th arrival of a Poisson process; some of a large fleet stand for all."""
+        """Give each replica every n-th arrival of a Poisson process; some replicas represent a large fleet."""
         model, asked = future.drifted(self.model), self._lengths(future)
 
         def run(warm_up: float) -> Requests:
@@ -150,13 +150,13 @@ class Fleet:
         return inside.between(0.0, float(end))
 
     def _lengths(self, future: Future) -> Lengths:
-        """Draw as many lengths as were measured, because other requests might have been measured."""
+        """Resample the measured lengths, because other requests might have been measured."""
         lengths = self.peak.lengths
         return lengths.drawn(len(lengths), np.random.default_rng([future.seed, future.number, 1]))
 
     def _warmed_up(self, run: Callable[[float], Requests]) -> Requests:
-        """Return the requests due in the window. `run` simulates a warm-up of some seconds and the window; if a few
-        answers take longer than that, it is called again with a longer one."""
+        """Return the requests due in the window. `run` simulates a warm-up of some seconds and the window; if `ANSWERS`
+        mean answers take longer than the warm-up, `run` is called again with a longer one."""
         warm_up, requests = WARM_UP, run(WARM_UP)
         took = (requests.last - requests.sched)[requests.sched < WARM_UP + self.peak.seconds]
         took = took[np.isfinite(took)]
@@ -166,15 +166,15 @@ class Fleet:
 
 
 def _share(parts: Sequence[Tally], objective: int) -> float:
-    """Return the share of the requests of a future within an objective, by its number; 0 if none is due."""
+    """Return the share of a future's requests within an objective, by its index; 0 if no request is due."""
     total = sum(tally.weight * tally.requests for tally in parts)
     return sum(tally.weight * tally.within[objective] for tally in parts) / total if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedReplicas:
-    """`chosen` is the fewest replicas with which 95 % of the futures meet every objective; `fewer` is the next smaller
-    fleet, `None` if each replica would get more load than the records support. In that case fewer may do (`bounded`).
+    """`chosen` is the smallest fleet with which 95 % of the futures meet every objective; `fewer` is the next smaller
+    fleet, `None` if each of its replicas would get more load than the records support: fewer may suffice (`bounded`).
     `capacity` is the load of one replica up to which 95 % of the futures meet every objective, in the peak's unit.
     """
 
@@ -192,7 +192,7 @@ def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> SimulatedReplica
     """Raise `CannotPlan` if no number of replicas is enough."""
     load = fleet.peak.load
     floor = supported.fewest(load)
-    # With more replicas than that, each has hardly anything to do.
+    # With more replicas, each has hardly anything to do.
     most = load.count if isinstance(load, Users) else min(MAX_REPLICAS, max(64, math.ceil(100 * load.value)))
     located = first(lambda k: fleet.met(k, LOCATING) >= 0.5, floor, max(floor, most))
     step = max(1, round(STEP * (located or 0)))
@@ -211,7 +211,7 @@ def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> SimulatedReplica
 
 
 def first(true: Callable[[int], bool], low: int, most: int) -> int | None:
-    """Return the least number from `low` to `most` from which on it is true; `None` if it never is."""
+    """Return the least number from `low` to `most` from which on `true` holds; `None` if it never does."""
     if true(low):
         return low
     step, below = 1, low
@@ -227,7 +227,7 @@ def first(true: Callable[[int], bool], low: int, most: int) -> int | None:
 
 
 def _capacity(fleet: Fleet, supported: SupportedLoads, count: int) -> float:
-    """Simulate users on a single replica; the rate of one replica is that in the fleet."""
+    """Return the capacity of one replica: users are simulated on a single one, a rate is its share in the fleet."""
     load = fleet.peak.load
     if not isinstance(load, Users):
         return load.value / count

@@ -1,5 +1,4 @@
-"""The stages of runs as the plan reads them from their records, with the engine's steps, and the loads that these
-support."""
+"""The stages of runs as the plan reads them from the records, with the engine's steps, and the supported loads."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from enginebench.records.rules import MAX_FAILURE_SHARE
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.stage import SECOND
 
-BEYOND = 1.5  # times the largest measured load of a replica, up to which predictions are made
+BEYOND = 1.5  # predictions are made up to this multiple of a replica's largest measured load
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,12 @@ class MeasuredStage:
     """A stage of a run. Instants are seconds since the run's start."""
 
     name: str
-    label: str  # what stages of one kind have in common
+    label: str  # common to stages of one kind
     load: Load
     begin: float
     start: float  # of the steady window
     end: float
-    requests: Requests  # of the whole stage, those that ended well
+    requests: Requests  # successful ones of the whole stage
     starts: Floats  # when each user first asked, after `begin`
     think: Floats  # from a user's answer to the next request
     failed: float  # share
@@ -101,7 +100,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
 
 
 def _starts(due: pl.DataFrame, begin: int, steady: int) -> Floats:
-    """Return when the users who stay first asked: those of a larger load before may ask once more after `begin`."""
+    """Return when each remaining user first asked. Users of an earlier, larger load may ask once more after `begin`."""
     asked = due.group_by("user").agg(first=pl.col("t_sched").min(), last=pl.col("t_sched").max())
     first = asked.filter(pl.col("last") >= steady)["first"].to_numpy()
     return np.sort((first - begin) / SECOND)
@@ -117,7 +116,7 @@ def _think(ok: pl.DataFrame) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class SupportedLoads:
-    """The largest measured loads of one replica, and up to how many times as much the records support."""
+    """The largest measured loads of one replica, and the supported multiple of them."""
 
     users: float
     rate: float  # requests/s
@@ -134,10 +133,11 @@ class SupportedLoads:
 def supported_loads(
     stages: Sequence[MeasuredStage], limit_known: bool, objectives: Sequence[Objective] = ()
 ) -> SupportedLoads:
-    """A rate of arrivals counts as its answers per second; users of an open loop are the requests in flight.
+    """Return the supported loads. A rate of arrivals counts by its answers per second; users of an open loop are the
+    requests in flight.
 
-    Nothing beyond the measured loads is supported unless the limit on running requests is known (`limit_known`), or if
-    an objective limits failures, which are not simulated. Raises `CannotPlan` if every load failed more often.
+    Loads beyond the measured ones are supported only if the limit on running requests is known (`limit_known`) and no
+    objective limits failures, which are not simulated. Raises `CannotPlan` if too many requests failed at every load.
     """
     limits = [1 - objective.q for objective in objectives if objective.metric == FAILURES]
     usable = [stage for stage in stages if all(stage.failed <= limit for limit in limits)]

@@ -1,4 +1,4 @@
-"""A model of one replica, fitted to records: what a step costs, how many requests run, how prompts are prefilled."""
+"""A model of one replica, fitted to records: the cost of a step, how many requests run, how prompts are prefilled."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from enginebench.analysis.plan.step_cost import Fit, fit_cost
 from enginebench.analysis.plan.steps import Generator, Steps
 
 MIN_SEEN = 10  # steps from which a limit is read
-MIN_SEEN_SHARE = 0.01  # of a stage's steps in which more requests than the engine reports must have run to refute it
+MIN_SEEN_SHARE = 0.01  # of a stage's steps in which more requests ran than the reported limit, to refute the limit
 MIN_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
 MIN_PILED = 3 * MIN_SEEN  # steps at a limit on running requests
-BELOW = 3  # numbers below a limit, which have fewer steps together
+BELOW = 3  # numbers just below a limit, which have fewer steps together than the limit
 NEARLY = 0.98  # share of the largest overlap of intervals
 AGREED = 0.5  # share of steps that must show the same number
 
@@ -32,8 +32,8 @@ class SlotsFrom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """A replica, as far as the simulation needs it. `slots` is how many requests run at a time, `None` if no limit
-    was seen. Its steps take `slower` times as long as the fit says."""
+    """A replica, as far as the simulation needs it. `slots` is how many requests can run at a time, `None` if no limit
+    was seen. Steps take `slower` times as long as in the fit."""
 
     fit: Fit
     slots: int | None = None
@@ -47,20 +47,20 @@ class EngineModel:
 
 @dataclass(frozen=True, slots=True)
 class Future:
-    """A simulated future, by its number: random draws, and how fast the machine is on that day."""
+    """A simulated future, by its number: random draws, and the speed of the machine on that day."""
 
     number: int
     seed: int = 0
 
     @property
     def rng(self) -> Generator:
-        """Start the draws again, so that other fleets meet the same future (common random numbers)."""
+        """Restart the draws, so that all fleets meet the same future (common random numbers)."""
         return np.random.default_rng([self.seed, self.number])
 
     @property
     def deviations(self) -> float:
         """Return by how many standard deviations of its drift the machine is slower than usual: normal quantiles at the
-        points of van der Corput's sequence, which are spread evenly for any number of futures."""
+        points of van der Corput's sequence, which is evenly spread for any number of futures."""
         point, part = 0.0, 0.5
         digits = self.number + 1
         while digits:
@@ -106,18 +106,18 @@ def fit_model(stages: Sequence[Steps], declared_slots: int | None = None) -> Eng
 
 
 def _running(steps: Steps) -> float:
-    """Return the mean number of requests; 0 with a single user, which shows no batch and contradicts none."""
+    """Return the mean number of running requests; 0 with a single user, who neither shows nor refutes a batch."""
     return float(steps.occupied.mean()) if steps.occupied.max(initial=0) > 1 else 0.0
 
 
 def _ran_at_once(steps: Steps) -> int:
-    """Return how many requests certainly ran at a time: at least that many did in `MIN_SEEN` steps, and in 1 %."""
+    """Return how many requests certainly ran at a time: at least that many in `MIN_SEEN` steps and in 1 % of steps."""
     rank = max(MIN_SEEN, math.ceil(MIN_SEEN_SHARE * len(steps.occupied)))
     return int(np.sort(steps.occupied)[-rank]) if len(steps.occupied) >= rank else 0
 
 
 def saturated_slots(stages: Sequence[Steps], late_handover: bool = False) -> int | None:
-    """Return the number of running requests at which others were left waiting; `None` if that never happened."""
+    """Return the number of running requests at which other requests had to wait; `None` if that never happened."""
     full = np.concatenate([_taken(steps, late_handover) for steps in stages])
     if len(full) < MIN_SEEN:
         return None
@@ -125,8 +125,8 @@ def saturated_slots(stages: Sequence[Steps], late_handover: bool = False) -> int
     usual = int(np.argmax(counts))
     if counts[usual] >= AGREED * len(full):
         return usual
-    # Over a slow network, requests on their way seem to wait at any number of running ones. The limit is then the
-    # number at which they pile up, and that no step exceeds.
+    # Over a slow network, requests in transit seem to wait at any number of running requests. The limit is then the
+    # number that no step exceeds and at which steps pile up.
     most = len(counts) - 1
     piled = counts[most] >= MIN_PILED and counts[most] > counts[max(most - BELOW, 0) : most].sum()
     return most if piled and all(steps.occupied.max(initial=0) <= most for steps in stages) else None
@@ -134,10 +134,10 @@ def saturated_slots(stages: Sequence[Steps], late_handover: bool = False) -> int
 
 def _taken(steps: Steps, late_handover: bool) -> Floats:
     """Return the slots that were taken in each step that left requests waiting."""
-    if late_handover:  # what the step before ended still takes its slots: those that ran in it, and what is admitted
+    if late_handover:  # requests that the previous step ended still occupy their slots
         kept: Floats = (steps.occupied[:-1] + steps.prompts[1:])[steps.left[1:] > 0]
         return kept
-    # If nothing runs, what waits is still on its way to the engine.
+    # If nothing runs, waiting requests are still in transit to the engine.
     full: Floats = steps.occupied[(steps.left > 0) & (steps.prompts == 0) & (steps.occupied > 0)]
     return full
 
@@ -151,7 +151,7 @@ def _pauses(stages: Sequence[Steps]) -> bool:
 def _late_handover(stages: Sequence[Steps]) -> bool:
     """Return whether freed slots stay empty for a step while requests wait: the queue is outside the engine.
 
-    With a full queue, a step admits as many requests as the step before it ended, or, if late, as the one before that.
+    With a full queue, a step admits as many requests as the previous step ended or, if late, the one before that.
     """
     at_once = late = 0
     for steps in stages:
@@ -164,11 +164,11 @@ def _late_handover(stages: Sequence[Steps]) -> bool:
 
 
 def _delivery(stages: Sequence[Steps], slots: int | None, fit: Fit) -> float:
-    """Return the seconds from when a request is due to when the engine has it, both ways of the network included.
+    """Return the seconds from when a request is due to when the engine has it, including both ways of the network.
 
-    TTFT of requests to an idle engine shows it. Without such requests, one that was due shortly before a step and was
-    not in it bounds it from below (`missed`), and one that was in it from above (`caught`). What waited while all slots
-    were taken is left out.
+    TTFT of requests to an idle engine shows the delay. Without such requests, a request that was due shortly before a
+    step bounds the delay from below if it missed the step (`missed`), else from above (`caught`). Requests that waited
+    while all slots were taken are left out.
     """
     waited = np.concatenate([steps.waited for steps in stages])
     if len(waited) >= MIN_SEEN:
@@ -177,7 +177,7 @@ def _delivery(stages: Sequence[Steps], slots: int | None, fit: Fit) -> float:
         return max(float(np.median(waited - first_step)), MIN_DELIVERY)
     free = np.concatenate([steps.beside for steps in stages]) < (math.inf if slots is None else slots)
     missed, caught = (np.concatenate([getattr(steps, name) for steps in stages])[free] for name in ("missed", "caught"))
-    # The least number from zero on in nearly as many of the intervals (`missed`, `caught`] as any number is.
+    # The least number ≥ 0 that is in nearly as many of the intervals (`missed`, `caught`] as any other number.
     at = np.maximum(np.concatenate([missed, caught]), 0)
     order = np.argsort(at, kind="stable")
     overlap = np.cumsum(np.concatenate([np.ones(len(missed)), -np.ones(len(caught))])[order])

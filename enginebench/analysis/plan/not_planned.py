@@ -10,15 +10,15 @@ class NotPlanned(Enum):
 
     NOT_MEASURED = "not measured"  # no load was judged by the SLO
     MISSED = "misses the SLO"  # at the lowest load that was measured
-    OTHER_UNIT = "other unit"  # measured in users, and the peak is a rate, or the other way round
-    # Of the simulation alone.
+    OTHER_UNIT = "other unit"  # measured in users, but the peak is a rate, or vice versa
+    # Reasons of the simulation only.
     NO_BATCH = "no batch"  # requests have steps of their own: the engine computes no common batch
     FEW_STEPS = "few steps"  # the records show too few steps of the engine: no streamed answers, or too short
     FAILURES = "failures"  # too many requests failed at every load
     OBJECTIVE = "objective"  # the SLO limits only failures, which are not simulated
-    ONE_LOAD = "one load"  # no other load was measured that could be predicted
+    ONE_LOAD = "one load"  # there is no second load to predict
     POOR_FIT = "poor fit"  # the error of held-out predictions is above the limit
-    OUT_OF_REACH = "out of reach"  # even a replica with nothing else to do misses the SLO, or too often
+    OUT_OF_REACH = "out of reach"  # even an otherwise idle replica misses the SLO, or misses it too often
     TOO_FAST = "too fast"  # the fitted steps take hardly any time
 
 

@@ -45,19 +45,19 @@ def separated(summaries: Sequence[RunSummary]) -> list[RunSummary]:
 
 
 def plans_of(frame: Frame, settings: PlanSettings) -> tuple[Plan, ...]:
-    """Plan every candidate, in the order of the frame. Without a peak there are costs of tokens alone."""
+    """Plan every candidate, in the order of the frame; without a peak, only the cost of tokens."""
     return tuple(_plan(frame, settings, name) for name in frame.names)
 
 
 def replicas_of(frame: Frame, settings: PlanSettings) -> tuple[Replicas, ...]:
-    """Return the replicas and costs of every candidate, in the order of the frame; nothing if neither was asked for."""
+    """Return the replicas and costs of every candidate, in the order of the frame; nothing if neither is requested."""
     if settings.peak is None and not settings.price:
         return ()
     return tuple(plan.replicas for plan in plans_of(frame, settings))
 
 
 def replicas_answer(peak: Load, replicas: tuple[Replicas, ...]) -> ReplicasAnswer:
-    """Put the cheapest first; with a price for some candidates alone, the one with the fewest replicas."""
+    """Put the cheapest candidate first or, if some have no price, the one with the fewest replicas."""
     planned = [candidate for candidate in replicas if candidate.number is not None]
     priced = all(candidate.month is not None for candidate in planned)
 
@@ -69,7 +69,7 @@ def replicas_answer(peak: Load, replicas: tuple[Replicas, ...]) -> ReplicasAnswe
 
 
 def measured_replicas(capacity: Capacity | None, load: Load) -> int | NotPlanned:
-    """⌈peak ÷ measured capacity⌉, or why it is not known. Nothing between two measured loads is interpolated."""
+    """Return ⌈peak ÷ measured capacity⌉, or why it is unknown. Nothing is interpolated between measured loads."""
     if capacity is None or (capacity.load is None and capacity.beyond is None):
         return NotPlanned.NOT_MEASURED
     if capacity.unit != load.unit:
@@ -96,8 +96,8 @@ def _plan(frame: Frame, settings: PlanSettings, name: str) -> Plan:
 
 
 def token_cost(price: float | None, throughput: Estimate) -> Estimate:
-    """Return the US dollars of a million output tokens: price of an hour ÷ tokens of an hour, with the interval of the
-    throughput (tokens/s)."""
+    """Return the cost of a million output tokens in US dollars: price per hour ÷ tokens per hour, with the interval of
+    the throughput (tokens/s)."""
     if price is None or not throughput.value:
         return Estimate(None, missing=throughput.missing or Missing.NOT_OBSERVED)
     if throughput.low is not None and throughput.low <= 0:
@@ -106,7 +106,7 @@ def token_cost(price: float | None, throughput: Estimate) -> Estimate:
 
 
 def _throughput(frame: Frame, name: str) -> Estimate:
-    """Return output tokens/s at the measured capacity; without an SLO at the common load."""
+    """Return output tokens/s at the measured capacity or, without an SLO, at the common load."""
     stage = frame.stage
     if frame.objectives:
         capacity = frame.capacities.get(name)

@@ -47,7 +47,7 @@ COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several
 
 
 def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = ()) -> Document:
-    """Plan a peak for every candidate; `plans` are those of `plans_of`, if they were made before."""
+    """Plan a peak for every candidate; `plans` are the results of `plans_of`, if already computed."""
     assert settings.peak is not None
     plans = plans or plans_of(frame, settings)
     answer = replicas_answer(settings.peak, tuple(plan.replicas for plan in plans))
@@ -85,8 +85,8 @@ def _exit_code(plans: Sequence[Plan]) -> int:
 
 
 def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sliders:
-    """Give a page what each engine sustains: at the SLO as it was judged, and at each load the percentiles (`None` if
-    an objective without a slider is missed, or requests failed) to compare with other limits."""
+    """Return what each engine sustains within the SLO as judged and, to compare with other limits, the percentiles at
+    each load (`None` if an objective without a slider is missed, or requests failed)."""
     assert settings.peak is not None
     columns = [(objective, column) for objective in frame.objectives if (column := column_of(objective)) is not None]
     engines = []
@@ -130,7 +130,7 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
 
 
 def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
-    """The smallest fleet that the simulation finds enough, and the next smaller one; or why there is none."""
+    """Show the smallest sufficient fleet by simulation and the next smaller one, or why there is none."""
     rows: list[tuple[Cell, ...]] = []
     for plan in plans:
         simulation = plan.simulation
@@ -214,7 +214,7 @@ def _fits(plans: Sequence[Plan]) -> Iterator[Table]:
 
 
 def _rows(frame: Frame, plans: Sequence[Plan]) -> Iterator[Row]:
-    """Every number of the plan in the form of the frame."""
+    """Yield every number of the plan as a row of the frame."""
     for plan in plans:
         place = {"study": frame.study or None, "part": frame.part or None, "engine": plan.name}
         yield from (place | row for row in _plan_rows(plan))

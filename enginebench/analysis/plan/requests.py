@@ -1,5 +1,5 @@
-"""Requests as the plan counts them: their lengths, when their tokens came, and the figures of a load, which are
-computed in the same way from measured and from simulated requests, with their spread over futures.
+"""Requests as the plan counts them: their lengths, the arrival of their tokens, and the figures of a load, computed
+equally from measured and from simulated requests, with their spread over futures.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ FIGURES = {
     E2E_MEAN: "E2E mean",
     THROUGHPUT: "tokens/s",
 }
-"""The figures that a prediction is judged by, with titles."""
+"""The figures that judge a prediction, with titles."""
 INSTANTS = ("sched", "first", "last")
 KNOWN = {"t_sched", "t_first", "t_last", OUTPUT_TOKENS, "unseen_tokens", "first_chunk_tokens", "chunks"}
 LATENCIES = {name: metric for name, metric in OBJECTIVES.items() if columns_of([metric.formula]) <= KNOWN}
-"""The metrics that an objective of a plan may limit: those of fields that a simulation has."""
+"""The metrics that an objective of a plan may limit: those computed from fields of a simulation."""
 SPREAD = (0.05, 0.95)  # nine in ten futures lie inside
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Prompts and answers to draw requests from, or to replay in order: one element for each request."""
+    """Lengths of prompts and answers, to draw from or to replay in order: one element for each request."""
 
     prefilled: Floats  # prompt tokens that the engine computes
     output: Floats
@@ -57,7 +57,7 @@ class Lengths:
 class Requests:
     """Instants of requests in seconds, in the order in which they were due; +∞ for events that never happened.
 
-    `latencies` are those of `LATENCIES`, in seconds: +∞ without an answer, `nan` if an answer has no such value. An
+    `latencies` has those of `LATENCIES`, in seconds: +∞ without an answer, `nan` if an answer has no such value. An
     answer of a single chunk has no time per token.
     """
 
@@ -85,7 +85,7 @@ class Requests:
 
 
 def latencies_of(answered: pl.DataFrame) -> dict[str, Floats]:
-    """Compute the latencies of records with the columns `KNOWN`. +∞ − ∞ is an answer that never came."""
+    """Compute the latencies of records with the columns `KNOWN`. +∞ − ∞ means that no answer came."""
     columns = {
         name: expression(metric.formula).fill_nan(math.inf).fill_null(math.nan if metric.absent_is_good else math.inf)
         for name, metric in LATENCIES.items()
@@ -105,7 +105,7 @@ def pooled(parts: Sequence[Lengths]) -> Lengths:
 
 
 def figures(requests: Requests, start: float, end: float) -> dict[str, float]:
-    """Compute the figures of the requests due in [`start`, `end`), and of the tokens that came in it.
+    """Compute the figures of the requests due in [`start`, `end`), and of the tokens that came within that time.
 
     Durations count from when a request was due. A figure without a value is `nan`, and so is a percentile of too few
     requests.
@@ -131,8 +131,7 @@ def _percentile(ascending: Floats, q: float) -> float:
 
 
 def _tokens(requests: Requests, start: float, end: float) -> float:
-    """Count output tokens that came in [`start`, `end`): the first at its instant, the rest spread evenly up to the
-    last."""
+    """Count output tokens that came in [`start`, `end`): the first at its instant, the others evenly up to the last."""
     came = np.isfinite(requests.last)
     first, last, later = requests.first[came], requests.last[came], requests.lengths.output[came] - 1
     begin, stop = np.clip(first, start, end), np.clip(last, start, end)
@@ -141,8 +140,8 @@ def _tokens(requests: Requests, start: float, end: float) -> float:
 
 
 def simulated(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return those that a simulation can judge: its requests never fail. Raises `CannotPlan` if there is none, or if
-    one limits a metric that is not simulated, which would count as met."""
+    """Return the objectives that a simulation, whose requests never fail, can judge. Raises `CannotPlan` if there are
+    none, or if one limits a metric that is not simulated and would count as met."""
     limits = tuple(objective for objective in objectives if objective.metric != FAILURES)
     if not limits or any(objective.metric not in LATENCIES for objective in limits):
         raise CannotPlan(NotPlanned.OBJECTIVE)
@@ -162,7 +161,7 @@ class Band:
 
 
 def band(values: Sequence[float]) -> Band:
-    """Return the band of values. Its ends are values that occurred: outwards from each quantile the next one."""
+    """Return the band of values. Its ends are observed values, the next ones outwards from each quantile."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     low, high = math.floor(SPREAD[0] * (len(ordered) - 1)), math.ceil(SPREAD[1] * (len(ordered) - 1))
     return Band(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))

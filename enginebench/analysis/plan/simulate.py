@@ -20,8 +20,8 @@ from enginebench.records.slo import Objective
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """The model fitted to the runs of one engine, its errors on held-out loads, and the replicas; `missing` says why
-    there are none."""
+    """The model fitted to the runs of one engine, its errors on held-out loads, and the replicas or why they are
+    `missing`."""
 
     model: EngineModel | None
     held_out: tuple[HeldOut, ...]
@@ -30,7 +30,7 @@ class Simulation:
 
 
 def simulate(runs: Sequence[RunData], load: Load, seconds: float, objectives: Sequence[Objective]) -> Simulation:
-    """Simulate a peak of `load` for `seconds`, with the lengths and the users' pauses of all stages together."""
+    """Simulate a peak of `load` for `seconds`, with the pooled request lengths and user pauses of all stages."""
     model: EngineModel | None = None
     held_out: tuple[HeldOut, ...] = ()
     try:

@@ -1,9 +1,9 @@
-"""A discrete-event simulation of one replica under the arrivals of an open loop, or the users of a closed one who ask
+"""A discrete-event simulation of one replica under the arrivals of an open loop, or the users of a closed loop, who ask
 again after each answer.
 
-It jumps between admissions and ends of answers, not from token to token, so that a request of any length takes a few
-events. The engine computes one batch step by step: at the beginning of a step it admits waiting requests to free slots,
-and at its end every running request has one more token.
+The simulation jumps between admissions and ends of answers, not from token to token, so a request of any length takes a
+few events. The engine computes one batch step by step: each step begins by admitting waiting requests to free slots,
+and ends with one more token for every running request.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from enginebench.analysis.plan.requests import Lengths, Requests
 from enginebench.analysis.plan.steps import Generator
 
 BLOCK = 256  # steps
-NOISES = 4096  # steps whose noise is drawn ahead
+NOISES = 4096  # steps of noise drawn in advance
 MIN_NOISE = 0.2  # of a step's duration
-SPARE = 6.0  # standard deviations of the number of arrivals, drawn beyond its mean
+SPARE = 6.0  # standard deviations beyond the mean number of arrivals that are drawn
 MAX_REQUESTS = 1_000_000  # of one simulation
-PAUSES = 4096  # of users, drawn ahead
+PAUSES = 4096  # of users, drawn in advance
 
 
 def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
@@ -38,7 +38,7 @@ def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Users ask again until `until`, after a pause drawn from `think` (empty for none). From `counted` on, at most
+    """Users ask again until `until`, after a pause drawn from `think` (no pause if empty). From `counted` on, at most
     `requests` are due. Requests that are due before the end are answered under the full load."""
 
     until: float
@@ -48,8 +48,8 @@ class ClosedLoop:
 
 
 class SimulatedEngine:
-    """Continuous batching: requests are served in the order in which they come. `sched`, `first` and `last` have the
-    instants of each request by its number; `last` is `nan` until it is answered."""
+    """Continuous batching: requests are served in order of arrival. `sched`, `first` and `last` have the instants of
+    each request by its number; `last` is `nan` until the request is answered."""
 
     def __init__(self, model: EngineModel, rng: Generator) -> None:
         self.now = 0.0
@@ -66,7 +66,7 @@ class SimulatedEngine:
         self._noise_at = 0
 
     def submit(self, sched: float, at: float, tokens: float, steps: int) -> None:
-        """Queue a request that is due at `sched` and reaches the engine at `at`, up to which it has advanced."""
+        """Queue a request that is due at `sched` and reaches the engine at `at`, the current simulated instant."""
         if not self._running and not self._waiting:
             self.now = max(self.now, at)
         self._waiting.append((len(self.sched), tokens, steps))
@@ -75,7 +75,7 @@ class SimulatedEngine:
         self.last.append(math.nan)
 
     def advance(self, until: float) -> list[int]:
-        """Compute the steps that begin before `until`; return early when answers end, with their requests."""
+        """Compute the steps that begin before `until`; when answers end, return early with their requests."""
         running, waiting, cost = self._running, self._waiting, self._model.fit.cost
         while self.now < until and (running or waiting):
             room = self._slots - len(running) - self._freed
@@ -94,7 +94,7 @@ class SimulatedEngine:
         return []
 
     def _prefill(self, room: float) -> None:
-        """Compute one step that admits what waits."""
+        """Compute one step that admits waiting requests."""
         model, running = self._model, self._running
         admitted = [self._waiting.popleft() for _ in range(int(min(len(self._waiting), room)))]
         count = len(admitted) if model.pauses else len(running) + len(admitted)
@@ -106,7 +106,7 @@ class SimulatedEngine:
             heappush(running, (self._decoded + steps - 1, request))
 
     def _pass(self, step: float, steps: int) -> None:
-        """Let `steps` steps pass, with the noise that is next; after the last one it starts again."""
+        """Let `steps` steps pass with the next noise, which repeats after its end."""
         sums, begin, end = self._noise, self._noise_at, self._noise_at + steps
         laps, self._noise_at = divmod(end, NOISES) if end > NOISES else (0, end)
         self.now += step * (steps + laps * sums[-1] + sums[self._noise_at] - sums[begin])
@@ -125,8 +125,8 @@ class SimulatedEngine:
 def _noise_sums(model: EngineModel, rng: Generator) -> list[float]:
     """Return cumulative sums of the shares by which steps take longer than their cost, zero on average.
 
-    Blocks of measured steps are played back (moving-block bootstrap: Künsch 1989), because the speed of a machine
-    changes in phases that last for many steps.
+    Blocks of measured steps are replayed (moving-block bootstrap: Künsch 1989), because the speed of a machine changes
+    in phases of many steps.
     """
     measured = model.fit.noise
     starts = rng.integers(len(measured), size=NOISES // BLOCK)
@@ -137,10 +137,10 @@ def _noise_sums(model: EngineModel, rng: Generator) -> list[float]:
 def serve(
     model: EngineModel, due: Floats, lengths: Lengths, rng: Generator, closed: ClosedLoop | None = None
 ) -> Requests:
-    """Simulate requests that are due at `due`; in a closed loop these are each user's first ones.
+    """Simulate requests that are due at `due`; in a closed loop, these are the users' first requests.
 
-    Request k has the k-th lengths, and again from the first one on if they are used up. Raises `CannotPlan` if users of
-    an engine whose steps cost hardly anything send too many requests: that would never end.
+    Request k has the k-th lengths, which are reused from the beginning if exhausted. Raises `CannotPlan` if steps cost
+    so little that users send too many requests to simulate.
     """
     engine = SimulatedEngine(model, rng)
     sched, delivery = engine.sched, model.delivery
@@ -151,7 +151,7 @@ def serve(
     until = math.inf if closed is None else closed.until
     left = 0 if closed is None else closed.requests
     ready = sorted(due.tolist())
-    unanswered = 0  # of those due before `until`
+    unanswered = 0  # due before `until`
     while True:
         at = ready[0] if ready else math.inf
         if ended := engine.advance(at + delivery):
@@ -167,7 +167,7 @@ def serve(
         heappop(ready)
         if closed is not None:
             left -= at >= closed.counted
-            if left == 0:  # what is due at this very instant is still answered
+            if left == 0:  # still answer requests due at this very instant
                 until = min(until, math.nextafter(at, math.inf))
         unanswered += at < until
         which = len(sched) % len(tokens)

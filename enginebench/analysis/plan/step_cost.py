@@ -7,8 +7,8 @@
 Prompt tokens and prompts are nearly collinear if prompts have similar lengths; then only one of them is kept. A step of
 one request multiplies matrices by a vector, which is much cheaper in some engines than a batch of two; `batched` is
 that difference. An accelerator reads its weights in the same time for one request or many, until computing takes longer
-than reading: from the knee on, each further request costs more. Both are fitted only if they explain the steps clearly
-better.
+than reading: from the knee on, each further request costs more. The last two terms are fitted only if they explain the
+steps clearly better.
 
 The fit minimises squared relative errors, which preserves the mean, on which throughput depends. Jitter is a share of a
 step, and a prefill takes ten times as long as a decode step: with absolute errors, a few long steps would determine the
@@ -30,12 +30,12 @@ from enginebench.analysis.plan.steps import Steps
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
 MIN_SAVED, MIN_SAVED_BATCHED, MIN_SAVED_KNEE = 0.01, 0.05, 0.2  # share of the squared error that a coefficient saves
-ROUNDS = 5  # of the fit that errors are relative to
-NEGLIGIBLE = 1e-4  # share of the mean step, which nothing smaller divides: many steps may seem to take no time
-MAX_KNEES = 24  # that are tried
+ROUNDS = 5  # of reweighting
+NEGLIGIBLE = 1e-4  # share of the mean step that is the smallest divisor: many steps may seem to take no time
+MAX_KNEES = 24  # to try
 PERIOD = 10.0  # seconds over which drift is measured
-MAX_NOISE = 5.0  # of a step's cost; longer ones were no steps
-MIN_STEPS = 20  # of a period, and of one request and of several
+MAX_NOISE = 5.0  # as a multiple of a step's cost; anything longer was not a step
+MIN_STEPS = 20  # in a period, with one request, and with several
 BASE, RUNNING, TOKENS, PROMPTS, BATCHED, BEYOND = range(6)
 
 
@@ -63,7 +63,7 @@ class Fit:
     """A step's cost, and how well it describes the `steps` that it was fitted to.
 
     `explained` is R², with the weights of the fit. `drift` is the standard deviation of measured over fitted time in
-    periods of ten seconds; `noise` is by what share of its cost each step took longer, in order.
+    periods of ten seconds; `noise` is the excess of each step as a share of its cost, in order.
     """
 
     cost: StepCost
@@ -77,7 +77,7 @@ def fit_cost(stages: Sequence[Steps]) -> Fit:
     """Fit the cost to the steps of stages. Raises `CannotPlan` with too few steps."""
     features = np.concatenate([_features(steps) for steps in stages])
     seconds = np.concatenate([steps.seconds for steps in stages])
-    if np.count_nonzero(seconds) < 2 * MIN_STEPS:  # chunks that are read together leave no time between them
+    if np.count_nonzero(seconds) < 2 * MIN_STEPS:  # chunks read together have no time between them
         raise CannotPlan(NotPlanned.FEW_STEPS)
     knee = _knee(features, seconds)
     features[:, BEYOND] = _beyond(features[:, RUNNING], knee)
@@ -108,7 +108,7 @@ def _beyond(running: Floats, knee: float) -> Floats:
 def _knee(features: Floats, seconds: Floats) -> float:
     """Return the number of running requests from which each costs more; +∞ if the steps show none.
 
-    On either side of it there are steps of at least two numbers of requests.
+    On each side of a knee, there are steps with at least two different numbers of requests.
     """
     rows, ratio = _relative(features, seconds)
     chosen = _chosen(features, rows, ratio)
@@ -125,9 +125,9 @@ def _knee(features: Floats, seconds: Floats) -> float:
 
 
 def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
-    """Divide both by how long each step takes by a fit, which is repeated with the errors relative to the last one
-    (generalised least squares: Carroll & Ruppert 1988, section 2.1). Divided by the measured seconds, steps that were
-    short by chance would count most."""
+    """Divide both arrays by the fitted duration of each step; repeat the fit with the errors relative to the last one
+    (generalised least squares: Carroll & Ruppert 1988, section 2.1). With measured durations as divisors, steps that
+    were short by chance would count most."""
     rows, ratio = features, seconds
     for _ in range(ROUNDS):
         cost, _ = _least_squares(rows, ratio, _chosen(features, rows, ratio))
@@ -137,8 +137,7 @@ def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
 
 
 def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
-    """Choose the columns of the fit; `BATCHED` only with steps of one, of two and of more requests, `BEYOND` with a
-    knee."""
+    """Choose the columns of the fit: `BATCHED` needs steps of one, of two and of more requests, `BEYOND` a knee."""
     chosen = _prefill_columns(features, rows, ratio) + [BEYOND] * bool(features[:, BEYOND].any())
     alone = features[:, BATCHED] == 0
     decoding = features[~alone & (features[:, PROMPTS] == 0)]
@@ -149,7 +148,7 @@ def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
 
 
 def _prefill_columns(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
-    """Choose the columns without `BATCHED`; prompt tokens or prompts, or both if the steps can separate them."""
+    """Choose the columns without `BATCHED`: prompt tokens or prompts, or both if the steps can separate their costs."""
     fixed = [BASE] if np.ptp(features[:, RUNNING]) == 0 else [BASE, RUNNING]
     prefills = features[features[:, PROMPTS] > 0]
     if not len(prefills):
@@ -169,7 +168,7 @@ def _least_squares(rows: Floats, values: Floats, chosen: list[int]) -> tuple[Flo
     """Return coefficients, none below zero, and the sum of squared errors."""
     used = rows[:, chosen]
     scale = np.maximum(np.abs(used).max(axis=0), 1e-12)
-    q, r = np.linalg.qr(used / scale)  # nnls on the triangular factor costs the same for any number of steps
+    q, r = np.linalg.qr(used / scale)  # the cost of nnls on the triangular factor is independent of the number of steps
     coefficients, _ = nnls(r, q.T @ values)
     whole = np.zeros(rows.shape[1])
     whole[chosen] = coefficients / scale

@@ -1,8 +1,8 @@
-"""An engine's steps, recovered from when its chunks arrived.
+"""An engine's steps, recovered from the arrival times of its chunks.
 
-A batching engine computes one step at a time, and every running request receives a token at the end of it. So the
-chunks of all requests arrive in clusters, and each cluster is the end of a step: how long the step took, how many
-requests ran in it and how many prompt tokens it prefilled can be read off the records of any server.
+A batching engine computes one step at a time, and every running request receives a token at the end of the step. So the
+chunks of all requests arrive in clusters, and each cluster is the end of a step. Its duration, its number of running
+requests and the prompt tokens that it prefilled can be read off the records of any server.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from enginebench.analysis.data.chunks import WindowChunks
 MIN_CHUNKS = 20
 GAPS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 12e-3)  # seconds between chunks that may separate two steps
 SYNCHRONISED = 0.6  # share of steps in which every running request received a token, below which there is no batch
-TOGETHER = 0.5  # of a step: the chunks of one step arrive within this share of the time to the next
-ONE_TOKEN = 0.05  # a step whose tokens differ from one by less than this share yields one: some tokens show no text
+TOGETHER = 0.5  # the chunks of one step arrive within this share of the time to the next step
+ONE_TOKEN = 0.05  # tokens per step count as one if they differ from it by less: some tokens have no text
 
 Generator = np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of an engine in order; one element a step, of `waited` one a step that began when the engine was idle."""
+    """Steps of an engine in order, one element per step unless a comment says otherwise."""
 
     complete: float  # share of steps in which every running request received a token
     end: Floats  # seconds since the run's start
-    seconds: Floats  # how long the step took
+    seconds: Floats
     running: Floats  # requests that received a token
-    prompts: Floats  # requests that received their first one
-    tokens: Floats  # prompt tokens that were prefilled for them
+    prompts: Floats  # requests that received their first token
+    tokens: Floats  # prompt tokens that were prefilled for those requests
     occupied: Floats  # requests that had a slot, whether or not they received a token
     left: Floats  # requests that had been waiting for more than a step when it began, and were not admitted
     alone: Flags  # prefilled while the running requests paused
-    mixed: Flags  # prefilled while they went on
-    missed: Floats  # of each request: from when it was due to the start of the step before the one that admitted it
-    caught: Floats  # and to the start of that step
-    beside: Floats  # and how many had a slot in the step before, 0 if it did not wait for longer than that step
-    waited: Floats  # from when a request to an idle engine was due to its first chunk
-    waited_tokens: Floats  # prompt tokens of those
+    mixed: Flags  # prefilled while the running requests continued
+    missed: Floats  # per request: seconds from its due time to the start of the step before the one that admitted it
+    caught: Floats  # per request: seconds from its due time to the start of the step that admitted it
+    beside: Floats  # per request: slots taken in the step before; 0 if it did not wait for longer than that step
+    waited: Floats  # per request to an idle engine: seconds from its due time to its first chunk
+    waited_tokens: Floats  # per request to an idle engine: prompt tokens
     tokens_per_step: float  # output tokens that a running request receives in a step
 
     @property
@@ -58,7 +58,7 @@ def find_steps(chunks: WindowChunks) -> Steps | None:
 
 
 def _clusters(chunks: WindowChunks, gap: float) -> Integers:
-    """Number the cluster of each chunk: a new one begins after a `gap` in seconds, or when a request comes again."""
+    """Number the cluster of each chunk. A new cluster begins after a `gap` in seconds, or when a request recurs."""
     cut = np.concatenate(([False], np.diff(chunks.stamp) > gap))
     group = np.cumsum(cut)
     order = np.lexsort((chunks.request, group))
@@ -77,7 +77,7 @@ def _clusters(chunks: WindowChunks, gap: float) -> Integers:
 def _steps(chunks: WindowChunks, cluster: Integers) -> Steps:
     count = int(cluster[-1]) + 1
     end = chunks.stamp[np.searchsorted(cluster, np.arange(count))]
-    # Requests that began before the piece have no first cluster in it, those that go on have no last one.
+    # Requests that began before the piece have no first cluster in it; requests that continue after it have no last.
     is_first = chunks.stamp == chunks.first[chunks.request]
     begins = np.full(len(chunks.first), -1, dtype=np.int64)
     begins[chunks.request[is_first]] = cluster[is_first]
@@ -93,14 +93,14 @@ def _steps(chunks: WindowChunks, cluster: Integers) -> Steps:
     present = np.bincount(cluster, minlength=count) - started
     alone = (present == 0) & (started > 0) & (expected > 0)
     several = (expected > 1) | ((expected > 0) & (started > 0))
-    # Requests with steps of their own come once in every round too, but spread over all of it.
+    # Requests with their own steps also come once in every round, but spread over the whole round.
     spread = chunks.stamp[np.searchsorted(cluster, np.arange(count), side="right") - 1] - end
     together = spread < TOGETHER * np.diff(end, append=np.inf)
     complete = float((((present == expected) & together) | alone)[several].mean()) if several.any() else 1.0
     tokens = np.bincount(begins[begins >= 0], weights=chunks.prefilled[begins >= 0], minlength=count + 1)[:count]
     came = np.searchsorted(np.sort(chunks.due), end, side="right") - (len(chunks.first) - np.sum(begins >= 0))
-    # Requests due just before a step began may have reached the engine too late for it: only those that were due a
-    # whole step earlier count as waiting.
+    # Requests due just before a step may have reached the engine too late: only requests due a whole step earlier count
+    # as waiting.
     waiting = np.maximum(np.concatenate(([0], came[:-1])) - np.cumsum(started), 0)  # after each step
     busy = np.concatenate(([False], (occupied - stopped + waiting)[:-1] > 0))
     left = np.concatenate(([0], np.maximum(waiting[:-1] - started[1:], 0)))
@@ -123,8 +123,8 @@ def _steps(chunks: WindowChunks, cluster: Integers) -> Steps:
 def _admissions(
     chunks: WindowChunks, begins: Integers, busy: Flags, end: Floats, occupied: Integers
 ) -> dict[str, Floats]:
-    """Return when requests came, by the steps that they just missed and just caught, and how long the others waited for
-    an idle engine. Those that waited for more than a step may have waited for a slot, if others had them all."""
+    """Return when requests came, relative to the steps that they just missed and just caught, and how long requests to
+    an idle engine waited. A request that waited for more than a step may have waited for a slot."""
     first = np.flatnonzero((begins > 2) & (begins < len(busy)))
     at = begins[first]
     observed = busy[at] & busy[at - 1]
@@ -142,7 +142,7 @@ def _admissions(
 
 
 def _tokens_per_step(chunks: WindowChunks, begins: Integers, ends: Integers, alone: Flags) -> float:
-    """Divide the tokens of the answers that lie wholly in the piece by the steps that they took part in."""
+    """Divide the tokens of answers that lie wholly in the piece by the number of their steps."""
     whole = (begins >= 0) & (ends >= 0) & (ends < len(alone)) & (chunks.output > 1)
     if not whole.any():
         return 1.0

@@ -1,4 +1,4 @@
-"""Do engines give the same answers, and how well do they predict a fixed text?"""
+"""Whether engines give the same answers, and how well they predict a fixed text."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from enginebench.records.view import Estimate
 
 @dataclass(frozen=True, slots=True)
 class SameAnswers:
-    """`identical` of the `prompts` that both engines answered at the stage had one and the same answer throughout.
-    `steady` of its `repeated` prompts got a single answer from the engine itself: a greedy engine has no other reason
-    for a second answer than what else it was computing."""
+    """`identical` of the `prompts` that both engines answered at the stage always got the same answer. The engine gave
+    a single answer to `steady` of its `repeated` prompts: a greedy engine can only give a second answer because of the
+    other work that it computes at the same time."""
 
     prompts: int
     identical: int
@@ -53,7 +53,7 @@ def answers(frame: Frame) -> Section:
 
 
 def _graded(frame: Frame) -> Table | None:
-    """Show how many questions with exact answers were answered correctly, and those that a load changed."""
+    """Show how many questions with exact answers were answered correctly, and how many changed under load."""
     rows: list[tuple[Cell, ...]] = []
     for engine, loads in frame.graded.items():
         for load in loads:
@@ -71,7 +71,7 @@ def _graded(frame: Frame) -> Table | None:
 
 
 def _answers(frame: Frame) -> Table | None:
-    """Compare with the baseline, or without one with the best engine."""
+    """Compare with the baseline or, without one, with the best engine."""
     base = frame.baseline or (frame.names[0] if len(frame.names) > 1 else None)
     if base is None or frame.stage is None:
         return None
@@ -108,7 +108,7 @@ def _row(frame: Frame, name: str, same: SameAnswers) -> tuple[Cell, ...]:
 
 
 def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], stage: str) -> SameAnswers | None:
-    """Compare all runs of both, regardless of repeat; `None` if answers were sampled, or not recorded."""
+    """Compare all runs of both engines, regardless of repeat; `None` if answers were sampled or not recorded."""
     if any(run.workload.get("temperature", 0) for run in (*engine, *baseline)):
         return None
     ours, theirs = (_digests(runs, stage) for runs in (engine, baseline))
@@ -123,15 +123,15 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
 
 
 def _texts(runs: Sequence[RunSummary], label: str) -> list[RequestRecord]:
-    """List the answers of a stage that were kept with their texts."""
+    """List the answers of a stage whose texts were kept."""
     places = [(run, stage.index) for run in runs if (stage := run.at(label)) is not None]
     kept = ((answer, index) for run, index in places for answer in kept_answers(Path(run.folder), run.workload))
     return [answer for answer, index in kept if answer.stage == index]
 
 
 def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
-    """Return for each question its different answers in order, and how many times it was answered in the stage, warm-up
-    included; `None` if no run has a table of its requests."""
+    """Return each question's distinct answers in order, and how often it was answered in the stage, including warm-up;
+    `None` if no run has a table of its requests."""
     parts = [part for run in runs if (part := _answered(run, label)) is not None]
     columns = [pl.col(*ASKED, "answer_digest")]
     answered = [part.filter(pl.col("answer_digest").is_not_null()).select(columns).collect() for part in parts]
@@ -149,7 +149,7 @@ def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:
 
 
 def quality(runs: Sequence[RunSummary], names: Sequence[str]) -> Table | None:
-    """Show what each engine predicts of a fixed text. `None` if no engine gave log-probabilities."""
+    """Show how well each engine predicts a fixed text. `None` if no engine gave log-probabilities."""
     asked = {run.label: run.quality for run in runs if run.quality is not None}
     return quality_table({name: asked[name] for name in names if name in asked})
 

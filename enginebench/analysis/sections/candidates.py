@@ -1,4 +1,4 @@
-"""The candidates: a row for each engine, or for each load of a single engine, with all that the answer rests on."""
+"""The candidates: a row for each engine, or for each load of a single engine, with the evidence for the answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from enginebench.records.view import Estimate
 
 KEY = "candidates"
 GRADED = Column(QUANTITY_BY_NAME[CORRECT].title)
-LONGER = 1.2  # times as long as another load: then the table says how long each was measured
+LONGER = 1.2  # the table shows durations if one load was measured this many times as long as another
 SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
 DIFFERING = {Kind.MODEL: "model", Kind.MACHINE: "machine"}
 
@@ -83,8 +83,8 @@ def by_load(frame: Frame) -> Table:
 
 
 def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> Table:
-    """Show the engines at the load that all were measured at; with a peak, in the order of `replicas`, each at its own
-    capacity, which its replicas have."""
+    """Show the engines at their common load; with a peak, in the order of `replicas`, each at its own capacity, the
+    load of one of its replicas."""
     planned = {candidate.name: candidate for candidate in replicas}
     costs = {candidate.name: candidate.per_million for candidate in replicas}
     differs = {difference.kind: difference.values for difference in frame.differences}
@@ -138,7 +138,7 @@ def _load(load: float) -> Cell:
 
 
 def _differing(title: str, values: Mapping[str, tuple[Any, ...]]) -> tuple[Column, Callable[[_Row], Cell]]:
-    """A column for what differs between the engines: a name, or several facts about a machine."""
+    """Return a column for a difference between the engines: a name, or several facts about a machine."""
 
     def cell(row: _Row) -> Cell:
         names = [value if isinstance(value, str) else ", ".join(value or ()) for value in values[row.engine]]
@@ -156,8 +156,8 @@ def _table(
 
 
 def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
-    """TTFT and TPOT at the percentiles that the SLO names; a metric that it does not name at the percentile of the
-    others, and without an SLO at the highest that enough requests support."""
+    """Return TTFT and TPOT at the percentiles that the SLO names. A metric that is not in the SLO has the percentile of
+    the others; without an SLO, both have the highest percentile that enough requests support."""
     named = [column for objective in frame.objectives if (column := column_of(objective)) is not None]
     metrics = {column.name: column for column in named}
     due = frame.since_due or any(objective.metric == TTFT for objective in frame.objectives)
@@ -189,7 +189,7 @@ def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, 
 
 
 def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:
-    """A column, if some request failed."""
+    """Return a column if any request failed."""
 
     def cell(row: _Row) -> Cell:
         views = frame.engine(row.engine).at(row.stage)
@@ -201,7 +201,7 @@ def _failures(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable
 
 
 def _durations(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callable[[_Row], Cell]]]:
-    """A column, if some load was measured for longer than another."""
+    """Return a column if some load was measured for longer than another."""
     seconds = {row.stage: sum(view.seconds for view in frame.engine(row.engine).at(row.stage)) for row in rows}
     if not seconds or max(seconds.values()) < LONGER * min(seconds.values()):
         return []
@@ -234,7 +234,7 @@ def within(verdict: SloVerdict | None) -> Cell:
 
 
 def confirmed(verdict: SloVerdict | None) -> Cell:
-    """Say whether the verdict is confirmed: by its interval ("yes"), or by its runs ("5 of 5 runs")."""
+    """Show whether the verdict is confirmed: by its interval ("yes"), or by its runs ("5 of 5 runs")."""
     if verdict is None:
         return None
     if verdict.confirmed and verdict.by_runs:

@@ -34,7 +34,7 @@ AFTER = {True: ("until met again", "met again"), False: ("until as before", "as 
 
 
 def worst_disruption(frame: Frame) -> tuple[Disruption, ...]:
-    """Return the worst disruption of the first run that has one, then the others in its window."""
+    """Return the worst disruption of the first run that has any, then the others in the same window."""
     disruptions = next((run.disruptions for run in frame.runs if run.disruptions), ())
     ordered = sorted(disruptions, key=_severity, reverse=True)
     return tuple(disruption for disruption in ordered if disruption.first_tokens == ordered[0].first_tokens)
@@ -45,7 +45,7 @@ def _severity(disruption: Disruption) -> tuple[bool, float]:
 
 
 def answer(engine: str, disruptions: Sequence[Disruption]) -> BurstAnswer:
-    """Answer by the first one, which is the worst, with the longest TTFT and recovery of all."""
+    """Answer by the first disruption, the worst, with the longest TTFT and recovery of all."""
     disruption = disruptions[0]
     after = [part.over_after for part in disruptions]
     recovered = None if None in after else max(filter(None, after), default=0.0)
@@ -64,7 +64,7 @@ def answer(engine: str, disruptions: Sequence[Disruption]) -> BurstAnswer:
 
 
 def worst_periods(disruptions: Sequence[Disruption]) -> Table:
-    """Show the first one, the worst, in the candidates' place."""
+    """Show the first disruption, the worst, in place of the candidates."""
     worst = disruptions[0]
     number = 1 + sum(part.start < worst.start for part in disruptions)
     title, warm_up = "Before, during and after", worst.periods[0].start
@@ -76,7 +76,7 @@ def worst_periods(disruptions: Sequence[Disruption]) -> Table:
 
 
 def periods(disruption: Disruption, number: int = 1) -> Table:
-    """Show the time before the first disruption of the window, and that during and after this one."""
+    """Show the periods before the first disruption of the window, and during and after this one."""
     rows: list[tuple[Cell, ...]] = []
     kind = disruption.command or "burst"
     before = "before" if number == 1 else f"before {kind} 1"
@@ -103,8 +103,8 @@ def periods(disruption: Disruption, number: int = 1) -> Table:
 
 
 def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figure:
-    """TTFT of each request against the instant it was due, with the limit of the SLO. `disruptions` share a window; the
-    end of the first one, the worst, has a label."""
+    """Draw TTFT of each request against the instant it was due, with the SLO's limit. `disruptions` share a window; the
+    end of the first disruption, the worst, has a label."""
     points = tuple(Point(due, ttft) for due, ttft in disruptions[0].first_tokens)
     limit = next((objective.limit for objective in frame.objectives if objective.metric == TTFT), None)
     ends = [(part.end, part.over_after) for part in disruptions]

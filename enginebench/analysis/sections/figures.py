@@ -31,7 +31,7 @@ FLOW = (QUANTITY_BY_NAME[CONCURRENCY], QUANTITY_BY_NAME[THROUGHPUT])
 
 
 def first_figure(frame: Frame) -> Figure | None:
-    """Draw, for every candidate, how much of the SLO's limits each load uses; without an SLO throughput against speed,
+    """Draw, for every candidate, how much of the SLO's limits each load uses; without an SLO, throughput against speed,
     or TTFT if no answer has a second token. If only one load was measured, draw the distribution of TTFT."""
     if len(frame.stages) < 2:
         return next(distributions(frame), None)
@@ -45,7 +45,7 @@ def first_figure(frame: Frame) -> Figure | None:
 
 
 def limits_used(frame: Frame) -> Figure | None:
-    """Draw the largest of all limited values as a multiple of its limit: above 1 the SLO is missed."""
+    """Draw the largest limited value as a multiple of its limit: above 1, the SLO is missed."""
     series = []
     for engine in frame.engines:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
@@ -57,7 +57,7 @@ def limits_used(frame: Frame) -> Figure | None:
 
 
 def _largest(frame: Frame, engine: EngineRuns, stage: str) -> Estimate:
-    """Return the value that is largest as a multiple of its limit; without a value if one is missing."""
+    """Return the largest multiple of a limit; an estimate without a value if any is missing."""
     multiples = [_multiple(engine, stage, objective) for objective in frame.objectives]
     complete = all(multiple.value is not None for multiple in multiples)
     return max(multiples, key=lambda multiple: multiple.value or 0.0) if complete else Estimate(None)
@@ -86,7 +86,7 @@ def figures(frame: Frame) -> Iterator[Figure]:
 def _over_loads(frame: Frame) -> Iterator[Figure]:
     if len(frame.stages) < 2:
         return
-    latencies = latency_columns(frame)  # counted since a request was due, if the SLO limits those
+    latencies = latency_columns(frame)  # from the due time, if the SLO limits such latencies
     titles = {column.title for column in latencies}
     further = [column for column in columns("chart", frame.since_due) if column.title not in titles]
     for column in (*latencies, *further):
@@ -160,7 +160,7 @@ def _logarithmic(values: list[float]) -> bool:
 
 
 def pareto(frame: Frame) -> Figure | None:
-    """Draw output tokens/s of a replica against the speed that one user sees."""
+    """Draw output tokens/s of a replica against the speed for one user."""
     series = []
     for engine in frame.engines:
         points = []

@@ -83,7 +83,7 @@ def table(key: str, checks: Sequence[Check]) -> Table:
 def _row(check: Check) -> tuple[Cell, ...]:
     column = check.column
     names = (Word(check.result.value, TONES[check.result]), Word(check.engine), Word(check.stage))
-    if column is None:  # the check compares how many runs have the engine or the stage
+    if column is None:  # the check compares numbers of runs
         return (*names, Word("runs"), count(check.baseline.n), count(check.now.n), None, None)
     change = Number(check.change, "" if column.relative else column.unit, "change", TONES[check.result])
     numbers = (Number(check.baseline, column.unit), Number(check.now, column.unit))

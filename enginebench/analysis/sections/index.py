@@ -1,4 +1,4 @@
-"""All runs of a folder as a table: what each was, its numbers at its highest load within the SLO, and its warnings."""
+"""All runs of a folder as a table: their setup, numbers at the highest load within the SLO, and warnings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = columns("table", since_due=True)
 
 
 class IndexedFacts(msgspec.Struct):
-    """The facts that every version has written into `meta.json`."""
+    """The facts that all versions write into `meta.json`."""
 
     run_id: str
     started_at: str = ""
@@ -39,7 +39,7 @@ class IndexedRun:
 
 
 def runs_in(folder: Path) -> list[IndexedRun]:
-    """List the runs, the newest first, without folders that hold none."""
+    """List the runs, the newest first; ignore other folders."""
     runs = filter(None, (_indexed(meta.parent) for meta in folder.glob(f"*/{META}")))
     return sorted(runs, key=lambda run: run.facts.started_at, reverse=True)
 

@@ -33,7 +33,7 @@ from enginebench.records.metrics import (
 from enginebench.records.view import Estimate, StageView
 
 PARTS = (*TTFT_PARTS, ROUND_TRIP, CLIENT_ERROR)
-RANKS = {"p50": 2, "p95": 1}  # percentiles that a narrow terminal goes without, the lower first
+RANKS = {"p50": 2, "p95": 1}  # percentiles that a narrow terminal drops, the lower first
 
 
 def loads(frame: Frame) -> Section:

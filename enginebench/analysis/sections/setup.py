@@ -1,4 +1,4 @@
-"""How it was measured: everything needed to repeat the runs, and every number of each run."""
+"""Everything needed to repeat the runs, and every number of each run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _facts(frame: Frame, title: str, read: Callable[[RunSummary], Facts]) -> Tab
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the leaves of a value, those of a mapping with their names; yield nothing for an empty value."""
+    """Yield the leaves of a value, with names if it is a mapping; nothing for an empty value."""
     if isinstance(value, Mapping):
         yield from (f"{name} {text}" for name, part in value.items() for text in _texts(part))
     elif isinstance(value, list | tuple):
@@ -62,7 +62,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def numbers(frame: Frame) -> Section:
-    """Show every number of each engine's first run, with a column for each load. The frame has those of all runs."""
+    """Show every number of each engine's first run, a column per load. The frame has the numbers of all runs."""
     return Section("numbers", "All numbers", tuple(_numbers(frame, name) for name in frame.names), folded=True)
 
 

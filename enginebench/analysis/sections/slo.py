@@ -1,4 +1,4 @@
-"""The SLO in detail: each objective alone, the probes of a capacity search, classes of requests."""
+"""The SLO in detail: individual objectives, the probes of a capacity search, classes of requests."""
 
 from __future__ import annotations
 

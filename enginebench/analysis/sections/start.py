@@ -1,4 +1,4 @@
-"""How long the servers took from their launch to their first answer, by phase."""
+"""The time from the launch of each server to its first answer, by phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCENARIO = "cold_start"
 
 
 def start(frame: Frame) -> Section:
-    """Leave the section out if its table is the one of the first screen."""
+    """Return the section, without the table if that is on the first screen."""
     table = None if frame.tested.scenario == SCENARIO else starts(frame)
     return Section("start", "Cold start", () if table is None else (table,), folded=True)
 

@@ -15,7 +15,7 @@ TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note"
 
 
 def warnings(*frames: Frame) -> tuple[Warning, ...]:
-    """Return the most severe warnings first; within a severity, those that concern the most runs."""
+    """Return the most severe warnings first; within a severity, first those that concern the most runs."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in (finding for frame in frames for finding in frame.findings):
         groups.setdefault((finding.kind, finding.remedy), []).append(finding)
@@ -32,8 +32,8 @@ def doubtful(warned: Sequence[Warning]) -> bool:
 
 
 def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
-    """Merge the most severe findings into one warning, with the evidence of the heaviest load, and the loads that
-    have the same. If the test has a single load, it is not named."""
+    """Merge the most severe findings into one warning, with the evidence of the heaviest load and the loads with that
+    evidence. If the test has a single load, it is not named."""
     severity = min((finding.severity for finding in findings), key=SEVERITIES.index)
     findings = [finding for finding in findings if finding.severity == severity]
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
@@ -46,7 +46,7 @@ def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
 
 
 def _of_comparison(frame: Frame) -> Iterator[Warning]:
-    """Warn that different workloads are not compared, and that repeats that were not interleaved are not paired."""
+    """Warn about different workloads, which are not compared, and repeats that are not interleaved, so not paired."""
     runs = len(frame.runs)
     for difference in frame.differences:
         if difference.incomparable:

@@ -7,5 +7,5 @@ repeats.py         means, tests and ratios of repeated runs
 samples.py         two samples of runs of one metric: their ratio or difference, and p
 steadiness.py      initial transient, trend, users in lock step
 
-How often the intervals hold is simulated:  make simulations
+The coverage of the intervals is simulated:  make simulations
 """

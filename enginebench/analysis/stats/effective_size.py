@@ -2,11 +2,11 @@
 
 Requests are correlated along time, because they wait in the same queues. The projections of a series on its first few
 cosines estimate its spectrum near frequency zero, which is the long-run variance of its mean (equal-weighted cosine
-estimator: Müller 2007; Lazarus, Lewis, Stock & Watson 2018). They are nearly independent and normal, so a t quantile
-applies. No batch length has to be chosen, so none can coincide with the period of a cyclic load.
+estimator: Müller 2007; Lazarus, Lewis, Stock & Watson 2018). The projections are nearly independent and normal, so a t
+quantile applies. No batch length has to be chosen that could coincide with the period of a cyclic load.
 
-Users who stay with one replica are clusters. The variance between clusters is added to the one along time, less what is
-counted in both (two-way clustering: Cameron, Gelbach & Miller 2011).
+Users who stay with one replica are clusters. The variance between clusters is added to the variance along time, minus
+their overlap (two-way clustering: Cameron, Gelbach & Miller 2011).
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ Codes = npt.NDArray[np.intp]
 
 # The larger of two estimates: 16 cosines are less noisy, 8 are less biased if the correlation is long.
 COSINES = (8, 16)
-POINTS_PER_COSINE = 4  # at least; so 16 values are the fewest with an error
-MIN_POINTS = 16
+POINTS_PER_COSINE = 4  # at least
+MIN_POINTS = 16  # for an error estimate
 MAX_POINTS = 20_000  # longer series are averaged in groups first, which keeps their low frequencies
-PARTS = 16  # of the window: cells of user and part hold what is counted both along time and by user
+PARTS = 16  # of the window; cells of user × part measure the overlap of the variances along time and between users
 CONGESTION = 1.5  # users of one replica slow each other down, so the variance between clusters is too small
 CYCLE = 0.45  # autocorrelation after one cycle from which a series counts as cyclic
-CHANCE = 3.5  # the same in its standard deviations without a cycle, 1/√n (Bartlett 1946): of few values it is large
-MULTIPLE = 0.8  # of the largest autocorrelation: the first so large is that of one cycle
-CYCLE_POINTS = 65_536  # of a long series in which cycles are looked for
+CHANCE = 3.5  # also required, in standard deviations of an autocorrelation without a cycle, 1/√n (Bartlett 1946)
+MULTIPLE = 0.8  # of the largest autocorrelation: the first lag above it is one cycle, not a multiple
+CYCLE_POINTS = 65_536  # only the beginning of a longer series is searched for cycles
 
 
 @dataclass(frozen=True, slots=True)
 class MeanError:
-    """The variance of a mean's error: in all, its part from correlation along time, and the degrees of freedom with
-    which the sum is known."""
+    """Variance of a mean: the total, the part along time, and the degrees of freedom of the total."""
 
     variance: float
     along_time: float
@@ -62,18 +61,18 @@ class EffectiveSampleSize:
     n: int
     along_time: float
     size: float
-    users_differ: bool = False  # the variance between users exceeds the one along time
+    users_differ: bool = False  # the variance between users exceeds the variance along time
 
     @property
     def correlation(self) -> float:
-        """Return 0 for nearly independent requests, towards 1 for strong correlation over time. A variance of up to
-        twice that of independent requests is within the estimator's noise."""
+        """Return 0 for nearly independent requests, close to 1 for strongly correlated ones. A variance of up to twice
+        that of independent requests is within the estimator's noise."""
         return max(0.0, 1 - 2 * self.along_time / self.n)
 
 
 def effective_size(hits: Flags, codes: Codes | None = None) -> EffectiveSampleSize:
-    """Return the effective size of the share of true values, which are `MIN_POINTS` or more in time order. `codes` are
-    those of `user_codes`."""
+    """Return the effective sample size of the share of true values among at least `MIN_POINTS` values in time order.
+    `codes` come from `user_codes`."""
     n, share = len(hits), float(hits.mean())
     if share in (0.0, 1.0):
         return EffectiveSampleSize(n, n, n)
@@ -89,7 +88,7 @@ def effective_size(hits: Flags, codes: Codes | None = None) -> EffectiveSampleSi
 
 
 def user_codes(users: npt.ArrayLike | None) -> Codes | None:
-    """Number the users from 0; `None` if most requests have a user of their own, which tells nothing of users."""
+    """Number the users from 0; `None` if there is only one, or fewer than two requests per user on average."""
     if users is None:
         return None
     labels = np.asarray(users)
@@ -111,15 +110,15 @@ def cells_by_user(codes: Codes, parts: npt.NDArray[np.intp], weights: Floats) ->
 
 @lru_cache(maxsize=8)  # the series of a stage have one length, and there are hundreds of them
 def _parts(n: int) -> npt.NDArray[np.intp]:
-    """Number the part of the window in which each of n values in time order is."""
+    """Return the index of the part of the window that holds each of n values in time order."""
     return np.arange(n) * PARTS // n
 
 
 def mean_error(values: Floats, cells: Floats | None = None) -> MeanError:
-    """Return the error of the mean of `values` in time order, at least `MIN_POINTS` of them.
+    """Return the error of the mean of at least `MIN_POINTS` values in time order.
 
-    `cells` are the shares of users (rows) and parts of the window (columns) in the mean's deviation: they add the
-    variance between users.
+    `cells` are the contributions of each user (rows) in each part of the window (columns) to the mean's deviation. They
+    add the variance between users.
     """
     along_time, freedom = _along_time(values - values.mean())
     if cells is None or len(cells) < 2:
@@ -127,7 +126,7 @@ def mean_error(values: Floats, cells: Floats | None = None) -> MeanError:
     users, parts = cells.shape
     by_user = float((cells.sum(axis=1) ** 2).sum()) * users / (users - 1)
     by_both = float((cells**2).sum())
-    # If all users are equal the two differ by chance, with twice this standard deviation: half of it is ignored.
+    # If all users are equal, by_user differs from by_both by chance, with a standard deviation of 2 · noise.
     noise = by_both * math.sqrt(0.5 / (users - 1))
     between = max(0.0, by_user - by_both - noise) * parts / (parts - 1) * CONGESTION
     total = along_time + between
@@ -141,22 +140,22 @@ def _along_time(residuals: Floats) -> tuple[float, float]:
     """Return the variance of the mean, and its degrees of freedom."""
     group = -(-len(residuals) // MAX_POINTS)
     groups = residuals[: len(residuals) // group * group].reshape(-1, group)
-    points = np.einsum("ij->i", groups) / group  # three times as fast as `mean` of so short rows
+    points = np.einsum("ij->i", groups) / group  # three times as fast as `mean` for short rows
     most = min(COSINES[-1], len(points) // POINTS_PER_COSINE)
     powers = first_cosines(points, most)[1:] ** 2 / len(points)
     return max(float(powers[:k].mean()) for k in COSINES), float(most)
 
 
 def first_cosines(values: Floats, most: int) -> Floats:
-    """Return coefficients 0 to `most` of the orthonormal DCT-II, which low frequencies need. `einsum` is used because
-    BLAS would start a thread for each core, and other threads have work for them."""
+    """Return coefficients 0 to `most` of the orthonormal DCT-II, its low frequencies. `einsum` is used because BLAS
+    would start a thread for each core and slow down other threads."""
     coefficients: Floats = np.einsum("ij,j->i", _cosine_basis(len(values), most), values)
     return coefficients
 
 
 @lru_cache(maxsize=8)
 def _cosine_basis(n: int, most: int) -> Floats:
-    """A row for each coefficient."""
+    """Return one row per coefficient."""
     numbers = np.arange(min(most, n - 1) + 1)
     waves: Floats = np.cos(np.pi / n * np.outer(numbers, np.arange(n) + 0.5)) * np.sqrt(2 / n)
     waves[0] /= np.sqrt(2)
@@ -173,7 +172,7 @@ def ranks_of(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """After how many values a series repeats itself, and its autocorrelation at that lag."""
+    """The number of values after which a series repeats itself, and its autocorrelation at that lag."""
 
     length: int
     rho: float
@@ -182,9 +181,9 @@ class Cycle:
 def find_cycle(values: Floats) -> Cycle | None:
     """Return the cycle of a series that repeats itself, as with users in lock step; `None` if it does not.
 
-    It is the lag of the first large autocorrelation of the ranks after their first zero crossing, if it exceeds `CYCLE`
-    and chance, and the series has at least three cycles. A series that repeats itself does not show how its pattern
-    would vary from one run to the next, so it yields no interval.
+    The cycle is the lag of the first large autocorrelation of the ranks after their first zero crossing, if it exceeds
+    `CYCLE` and chance and the series has at least three cycles. A series that repeats itself does not show how its
+    pattern would vary from one run to the next, so it yields no interval.
     """
     ranks = ranks_of(values[:CYCLE_POINTS])
     centred = ranks - ranks.mean()

@@ -1,9 +1,9 @@
 """Percentiles, shares and rates of one steady window, with intervals that allow for correlation.
 
-They refer to the long run of the measured system, with its users assigned to its replicas at random, and do not cover
-changes from one run to the next: for those, see repeats.py.
+The intervals refer to the long run of the measured system, with users assigned to replicas at random. For changes from
+one run to the next, see repeats.py.
 
-Percentiles and shares are two readings of one distribution function, so both come from the binomial distribution of
+Percentiles and shares are two readings of one distribution function, so both come from the binomial distribution with
 the effective sample size: a percentile lies between two order statistics, a share between Clopper & Pearson's limits.
 """
 
@@ -36,13 +36,13 @@ from enginebench.records.rules import nearest_rank
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
 TAIL = (1 - CONFIDENCE) / 2
-NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
-TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
+NEGLIGIBLE = 0.01  # a percentile is reported if cut-off requests move it by no more than this share
+TAIL_SHARE = 0.25  # of the distribution at either end: percentiles in it are tails
 MAX_NEEDED = 90  # effective requests along time that are enough for any tail
 BY_USER_FACTOR = 4  # more requests are needed if users differ: a tail comes from the few users of the slowest replica
-MISSED_BURSTS = 24.0  # over the effective requests beyond a percentile: by how much its upper end is less certain
-MIN_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
-BISECTIONS = 30  # halve the range of a share: to a billionth
+MISSED_BURSTS = 24.0  # widens the upper end of a percentile: see `_missed_bursts`
+MIN_EFFECTIVE = 15  # hits or misses, if they are correlated and no latencies show how strongly
+BISECTIONS = 30  # determine a share to a billionth
 BINS = 240  # of a window, for rates
 MIN_BINS = 10  # with arrivals
 RIGID = 0.65  # autocorrelation after one cycle above which a window's edges decide its rate
@@ -97,13 +97,12 @@ def percentile_intervals(
     +inf.
 
     `users` names the user of each request (any integers or strings); without it only correlation along time counts.
-    `censored` is true where the value is only a lower bound (a request that was cut off): a percentile that depends on
-    such values by more than `NEGLIGIBLE` is withheld (`CUT_OFF`). The value or the upper end of the interval
-    may be +inf.
+    `censored` marks values that are only lower bounds (requests that were cut off): a percentile that depends on such
+    values by more than `NEGLIGIBLE` is withheld (`CUT_OFF`). The value or the upper end of the interval may be +inf.
 
-    The ends are order statistics (Hahn & Meeker 1991, section 5.2), as of n independent requests, where n is the
-    effective sample size of the share at or below the percentile (Woodruff 1952); for the upper end, that of the median
-    where it is smaller, because few and clustered values show too little of their correlation."""
+    The ends are order statistics (Hahn & Meeker 1991, section 5.2) as for n independent requests, where n is the
+    effective sample size of the share at or below the percentile (Woodruff 1952). The upper end uses that of the median
+    if it is smaller, because a few clustered values understate their correlation."""
     values = np.asarray(in_time_order, dtype=np.float64)
     if len(values) == 0:
         return [NO_SAMPLES for _ in qs]
@@ -135,7 +134,7 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estima
     plain = replace(plain, effective=at.size)
     if _withheld(q, at, median):
         return replace(plain, missing=Missing.FEW_REQUESTS)
-    # Binomial quantiles between the integers, since the effective size is no integer either.
+    # Binomial quantiles interpolated between integers, because the effective size is not an integer.
     below = (float(special.bdtrik(TAIL, at.size, q)) + 0.5) / at.size
     certain = min(at.size, median.size) / _missed_bursts(q, median)
     above = (float(special.bdtrik(1 - TAIL, certain, q)) + 0.5) / certain
@@ -152,8 +151,8 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float) -> Estima
 
 
 def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) -> bool:
-    """Return whether there are too few effective requests for the interval of a tail. The median is used: a tail alone
-    does not show how few bursts it comes from, and would select the windows that by chance had few."""
+    """Return whether there are too few effective requests for the interval of a tail. The median decides: a tail does
+    not show how few bursts it comes from, and would select windows that had few by chance."""
     if min(q, 1 - q) > TAIL_SHARE:
         return False
     least = min(min_samples(q), MAX_NEEDED)
@@ -163,8 +162,8 @@ def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) ->
 
 
 def _missed_bursts(q: float, median: EffectiveSampleSize) -> float:
-    """Return the factor that raises the variance on the side of a percentile that bursts move: a window that by chance
-    had few of them has a low percentile and a small variance at once. It is 1 if requests are independent."""
+    """Return the factor that raises the variance on the side of a percentile that bursts move: a window that had few
+    bursts by chance has both a low percentile and a small variance. The factor is 1 for independent requests."""
     beyond = median.along_time * (1 - max(q, 0.5))
     return 1 + median.correlation * MISSED_BURSTS / beyond
 
@@ -232,7 +231,7 @@ def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | No
     if requests is None or n < MIN_POINTS:
         return clopper_pearson(1.0, n)[0], n
     median = requests.median_size
-    # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
+    # Missed bursts would be in the tail, so they do not affect shares below the beginning of the tail.
     beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, median.size)[0])
     return max(beginning, _lowest_share(1.0, median.size, median)), median.size
 
@@ -240,7 +239,7 @@ def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | No
 def share_bounds(
     share: Estimate, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
 ) -> tuple[float | None, float | None]:
-    """Return the ends of a share's interval; if it is withheld, wider bounds."""
+    """Return the ends of a share's interval or, if the interval is withheld, wider bounds."""
     if share.low is not None or share.value is None:
         return share.low, share.high
     return widest_bounds(share.value, latencies_in_time_order, users)
@@ -249,12 +248,12 @@ def share_bounds(
 def widest_bounds(
     share: float, latencies_in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None
 ) -> tuple[float, float]:
-    """Return bounds of a share of requests within a limit whose interval is withheld, so that clear cases are decided:
+    """Return bounds for a share of requests within a limit if the share's interval is withheld, to decide clear cases:
     3 of 96 requests within a limit do not become 95 % in the long run.
 
-    The interval of the median is never withheld. If the median lies above the limit, the share is at most that of the
-    requests up to the median; if it lies below, at least that. Repeated cycles count as one request each. For any
-    correlation, P(S ≥ s) ≤ E(S) / s (Markov's inequality).
+    The interval of the median is never withheld. If the median lies above the limit, the share is at most the share of
+    requests up to the median; if below, at least that. Repeated cycles count as one request each. For any correlation,
+    P(S ≥ s) ≤ E(S) / s (Markov's inequality).
     """
     requests = _Requests(np.asarray(latencies_in_time_order, dtype=np.float64), user_codes(users))
     low, high = TAIL * share, 1 - TAIL * (1 - share)
@@ -271,8 +270,8 @@ def widest_bounds(
 
 
 def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> float:
-    """Return the lower end of a share of requests below a level: the least q whose percentile has its upper end
-    there."""
+    """Return the lower end of a share of requests below a level: the least q whose percentile's upper end is that
+    level."""
     low, excluded = 0.0, clopper_pearson(share, size)[0]
     for _ in range(BISECTIONS):
         middle = (low + excluded) / 2
@@ -316,7 +315,7 @@ def bin_by_user(
 def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike | None = None) -> Estimate:
     """Return the amount per second over a window of `seconds`: throughput in tokens/s, goodput or requests in 1/s.
 
-    `amounts` arrived in successive equal parts of the window, best `BINS` of them (`bin_events` makes them of events).
+    `amounts` arrived in successive equal parts of the window, ideally `BINS` of them (see `bin_events`).
     `by_user` (`bin_by_user`) adds the variance between users of a closed loop. `n` is the number of parts.
     """
     parts = np.asarray(amounts, dtype=np.float64)

@@ -1,11 +1,11 @@
 """Percentiles over the requests of all repeats of an engine at one load, as its verdict counts them.
 
 All values of a run are kept or, if there are many, order statistics at ranks that are closer together towards the slow
-end. A limit of the SLO always separates two of them, so a percentile is within the limit if and only if the load is
-met. Otherwise the rank of a percentile is exact to 0.1 %, and in the tail to 1/256 of the values beyond it.
+end. Every limit of the SLO separates two kept ranks, so a percentile is within its limit if and only if the objective
+is met. Otherwise the rank of a percentile is exact to 0.1 %, and in the tail to 1/256 of the values beyond it.
 
-The runs are clusters. From three runs on there is Student's t interval on the logarithm. Its standard error is that of
-the runs' own percentiles, or that of the jackknife over the runs if it is larger.
+The runs are clusters. Three or more runs give Student's t interval of the logarithm. Its standard error is that of the
+runs' own percentiles or, if larger, that of the jackknife over the runs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from enginebench.records.rules import nearest_rank
 from enginebench.records.view import NO_SAMPLES, Distribution, Estimate, Missing, Ordered
 
 MAX_EXACT = 2048  # values that are kept one by one
-BODY_RANKS = 768  # of the three faster quarters, if there are more
-TAIL_RANKS = 256  # the slowest, all kept; below them a rank is at most 1/256 of its distance from the end from the next
+BODY_RANKS = 768  # of the fastest three quarters
+TAIL_RANKS = 256  # the slowest, all kept; the others are spaced by at most 1/256 of their distance from the end
 
 
 def packed(ascending: Floats, limits: Sequence[float] = ()) -> Ordered:
@@ -51,7 +51,7 @@ def _kept_ranks(n: int) -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values in ascending order, with the number of requests that do not exceed each."""
+    """Values in ascending order, each with the number of requests that do not exceed it."""
 
     values: Floats
     up_to: Integers
@@ -66,7 +66,7 @@ class _Values:
 
 def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
     """Return the percentile of one run or, for several, of all their attempted requests together, with failed ones as
-    +∞. It has no value if a run has none. `name` is the percentile's, such as `p95`."""
+    +∞. The estimate has no value if any run has none. `name` is a percentile such as `p95`."""
     if len(runs) == 1:
         return runs[0].percentile(name)
     n, q = sum(run.n for run in runs), PERCENTILES[name]
@@ -79,9 +79,8 @@ def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
         return Estimate(value, n=n, missing=Missing.FAILED)
     if len(runs) < MIN_REPEATS:
         return Estimate(value, n=n, missing=Missing.FEW_REPEATS)
-    if (
-        n < min_requests(q) or round(min(run.n for run in runs) * (1 - q), 9) < 1
-    ):  # a run's own would be its largest value
+    # With too few requests, a run's own percentile would be its largest value.
+    if n < min_requests(q) or round(min(run.n for run in runs) * (1 - q), 9) < 1:
         return Estimate(value, n=n, missing=Missing.FEW_REQUESTS)
     half = _half_width(runs, name, value)
     if half is None:
@@ -90,7 +89,7 @@ def pooled_percentile(runs: Sequence[Distribution], name: str) -> Estimate:
 
 
 def pooled_answered(runs: Sequence[Distribution], name: str) -> float | None:
-    """Return the percentile of the requests that ended well, if others did not."""
+    """Return the percentile of the answered requests; `None` if no request failed."""
     if len(runs) == 1:
         return (runs[0].answered or {}).get(name)
     ended = _together([run.ended for run in runs])
@@ -98,7 +97,7 @@ def pooled_answered(runs: Sequence[Distribution], name: str) -> float | None:
 
 
 def _half_width(runs: Sequence[Distribution], name: str, value: float) -> float | None:
-    """Return half the interval of the logarithm; `None` if a run has no percentile of its own, or all are equal."""
+    """Return half the width of the logarithm's interval; `None` if a run lacks the percentile or all runs are equal."""
     k, own = len(runs), [run.percentile(name) for run in runs]
     without_one = [_attempted([*runs[:i], *runs[i + 1 :]]).percentile(PERCENTILES[name]) for i in range(k)]
     values = np.array([[estimate.value or 0.0 for estimate in own], without_one])
@@ -111,14 +110,14 @@ def _half_width(runs: Sequence[Distribution], name: str, value: float) -> float 
 
 
 def _attempted(runs: Sequence[Distribution], cut_off_ended: bool = False) -> _Values:
-    """Pool all runs. Failed requests are +∞, and so are those that were cut off, unless `cut_off_ended` takes the
-    instant of that as their end."""
+    """Pool all runs. Failed requests are +∞, and so are cut-off ones, unless `cut_off_ended` counts them as ended when
+    they were cut off."""
     parts = [run.ended for run in runs] + [run.cut_off for run in runs if cut_off_ended]
     return _together(parts, sum(run.n for run in runs))
 
 
 def _together(parts: Sequence[Ordered | None], n: int = 0) -> _Values:
-    """Merge the values of all parts; if they are fewer than `n`, the others are +∞."""
+    """Merge the values of all parts, filled up to `n` with +∞."""
     packs = [part for part in parts if part is not None]
     values = [np.frombuffer(pack.values, "<f8") for pack in packs]
     weights = [np.frombuffer(pack.weights, "<u4") if pack.weights else np.ones(len(pack.values) // 8) for pack in packs]

@@ -1,5 +1,4 @@
-"""Tests of repeated runs, in which the runs are the samples: comparison of two groups, of pairs, and
-correction for many tests."""
+"""Tests whose samples are repeated runs: two groups, pairs, and correction for many tests."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
 MIN_REPEATS = 3  # runs of each engine below which no winner is named
-ROUNDING = 1e-12  # share of their size by which floating point lets equal runs differ
+ROUNDING = 1e-12  # relative difference that floating point may cause between equal runs
 
 
 def repeats_interval(runs: Sequence[float], min_error: float = 0.0) -> Estimate:
     """Return the mean over independent runs, one value a run, with Student's t interval; `min_error` as for `t_test`.
 
-    Durations, rates and shares are not negative, so neither is the lower end unless a run is.
+    Durations, rates and shares are not negative, so the lower end is not either unless a run is.
     """
     values = np.asarray(runs, dtype=np.float64)
     n = len(values)
@@ -43,12 +42,12 @@ def t_test(
     """Return the difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p
     value.
 
-    As `scipy.stats.ttest_rel` and `ttest_ind`, which have no least error and take a millisecond each.
+    Like `scipy.stats.ttest_rel` and `ttest_ind`, which have no minimum error and take a millisecond each.
 
     `min_error` is a lower bound of the difference's standard error: the spread inside the runs (`within_run_error`), or
-    chance in shares (`chance_error`). It only widens the interval and raises p. Without it, a difference that does not
-    vary from run to run has no interval and, unless it is 0, no p value, because the resolution of the values is
-    unknown and rounding may have separated equal values.
+    chance in shares (`chance_error`). It only widens the interval and raises p. Without `min_error`, a difference that
+    does not vary from run to run has no interval and, unless it is 0, no p value, because the resolution of the values
+    is unknown and rounding may have separated equal values.
     """
     n = min(len(ours), len(theirs))
     difference = float(ours.mean() - theirs.mean())
@@ -86,8 +85,8 @@ def ratio_test(
     """Return the ratio of the geometric means of two engines' runs, one value a run, by a `t_test` of logarithms, and
     the two-sided p value of a ratio of 1.
 
-    `paired`: the i-th values are of the same repeat (runs interleaved), so what a repeat does to both falls out.
-    `min_error` is in the unit of the values, of the difference of their means; the smaller mean makes it relative.
+    `paired`: the i-th values are of the same repeat (runs interleaved), so what affects both engines cancels.
+    `min_error` is an error of the difference of the means, in their unit; it is divided by the smaller mean.
     If all runs of one group are +∞ (a percentile among failed requests) and no run of the other is, the ratio is
     certainly ∞, or 0, and has no p value.
     """
@@ -121,9 +120,9 @@ def _failed_ratio(ours: Floats, theirs: Floats) -> Estimate | None:
 
 
 def within_run_error(runs: Sequence[Estimate]) -> float:
-    """Return the standard error of a group's mean that the spread inside its runs makes, from each run's own interval:
-    a `min_error`, for two groups as their root sum of squares (`math.hypot`). A run without an interval adds nothing,
-    and one without an upper end the lower half."""
+    """Return the part of the standard error of a group's mean that comes from the spread inside its runs. For two
+    groups, `min_error` is the `math.hypot` of both. A run without an interval adds nothing; if only its upper end is
+    missing, the lower half counts."""
     return math.hypot(*map(_half_width, runs)) / t_quantile(math.inf) / len(runs)
 
 
@@ -136,8 +135,8 @@ def _half_width(run: Estimate) -> float:
 def chance_error(
     ours: Sequence[float], theirs: Sequence[float], requests: Sequence[int], other_requests: Sequence[int]
 ) -> float:
-    """Return the standard error of the difference of two groups' mean shares that chance alone makes if both have one
-    true share: runs with the same few failures do not show it. `requests` are those of each run."""
+    """Return the standard error of the difference of two groups' mean shares if both have the same true share. Runs
+    that all have the same few failures do not show this error. `requests` has the count of each run."""
     counts = np.array([*requests, *other_requests], dtype=np.float64)
     if counts.min() <= 0:
         return 0.0
@@ -147,7 +146,7 @@ def chance_error(
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's (1979) step-down adjustment: the k-th smallest of m p values times m − k + 1, never decreasing."""
+    """Apply Holm's (1979) step-down adjustment: the k-th smallest of m p values times m − k + 1, never decreasing."""
     tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0

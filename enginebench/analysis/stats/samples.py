@@ -1,8 +1,8 @@
 """Two samples of runs of one metric: by how much they differ, and the p value.
 
-Runs are the samples, because the spread from run to run is larger than the one inside a run. It says little if runs
-are equal to the resolution of a number. So the standard error of a difference is at least what the runs' own intervals
-say, and what one step of a coarse number makes of it.
+Runs are the samples, because the spread from run to run is larger than the spread inside a run. Runs that are equal
+within the resolution of their values show no spread. So the standard error of a difference is at least that of the
+runs' own intervals, and that of one step of the resolution.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MAX_STEP = 0.4  # of the smallest value: the largest step that a clock is assume
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A metric of an engine: an estimate for each run, and `overall` that of all runs, as every surface shows it.
-    `step` is the least by which two runs can differ, such as one request more in the window; 0 if it is unknown."""
+    """A metric of an engine: an estimate for each run, and `overall`, the estimate over all runs that is displayed.
+    `step` is the least difference between two unequal runs, such as one request in the window; 0 if unknown."""
 
     estimates: tuple[Estimate, ...]
     step: float = 0.0
@@ -47,7 +47,7 @@ class Sample:
 
 
 def compare(column: Column, ours: Sample, theirs: Sample, paired: bool) -> tuple[Estimate, float | None]:
-    """Return the ratio of `ours` to `theirs` (of a share the difference) with its 95 % interval, and the two-sided p.
+    """Return the ratio of `ours` to `theirs` (for a share, the difference) with its 95 % interval, and the two-sided p.
 
     Both samples are complete. The ratio is +∞ or 0 if every run of one side is infinite, or 0, and no run of the other.
     """
@@ -70,10 +70,10 @@ def _against_zero(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | 
 
 
 def _least_error(column: Column, ours: Sample, theirs: Sample, paired: bool) -> float:
-    """Return the least standard error of the difference of the means, however equal the runs are.
+    """Return the lower bound of the standard error of the difference of the means, even if all runs are equal.
 
-    Of shares it is what chance makes of that number of requests. Otherwise it is the error inside the runs by their own
-    intervals, which pairs of the same prompts share and so do not have, or that of one step, whichever is larger.
+    For shares, it is the error due to chance. For other metrics, it is the larger of the error inside the runs (0 if
+    paired: both sides sent the same prompts) and the error of one step.
     """
     if not column.relative:
         counts = ([estimate.n for estimate in side.estimates] for side in (ours, theirs))
@@ -82,7 +82,7 @@ def _least_error(column: Column, ours: Sample, theirs: Sample, paired: bool) -> 
     step = max(ours.step, theirs.step)
     if column.unit == "s":
         step = max(step, _clock_step([*ours.values, *theirs.values]))
-    return max(inside, step / math.sqrt(3))  # the standard deviation of anything up to a step to either side
+    return max(inside, step / math.sqrt(3))  # standard deviation of a uniform error of up to one step either way
 
 
 def _clock_step(values: Sequence[float]) -> float:
@@ -95,7 +95,7 @@ def _clock_step(values: Sequence[float]) -> float:
 
 
 def geometric_mean(values: Sequence[float | None]) -> float:
-    """Return 0 if a run has no value above zero."""
+    """Return the geometric mean; 0 if a run has no value above zero."""
     positive = [value for value in values if value is not None and value > 0]
     if not positive or len(positive) < len(values):
         return 0.0

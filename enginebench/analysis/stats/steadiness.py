@@ -20,8 +20,8 @@ BEGINNING = 0.1  # of the window, compared with the rest
 
 
 def steadiness(series: npt.ArrayLike) -> bool | None:
-    """Return whether a series at equal intervals of the window is steady: throughput, mean TTFT, TPOT, requests in
-    flight per part. `None` if it has too few points, or too few that are independent.
+    """Return whether a series over equal parts of the window is steady: throughput, mean TTFT, TPOT or requests in
+    flight. `None` if it has too few points, or too few independent ones.
 
     60 to 240 parts are best; parts without a value (NaN) are left out.
     """
@@ -39,13 +39,12 @@ def steadiness(series: npt.ArrayLike) -> bool | None:
     clear = _effective_points(values) >= MIN_EFFECTIVE
     alpha = SIGNIFICANT if clear else SIGNIFICANT / 10
     grows = p < alpha and abs(change) >= MATERIAL
-    starts_otherwise = transient_p < alpha and gap >= MATERIAL * mean
-    return False if grows or starts_otherwise else (True if clear else None)
+    starts_differently = transient_p < alpha and gap >= MATERIAL * mean
+    return False if grows or starts_differently else (True if clear else None)
 
 
 def _effective_points(values: Floats) -> float:
-    """Return how many independent points the series is worth about its linear trend, if its correlation is that of an
-    AR(1)."""
+    """Return how many independent points the series is worth, if it is an AR(1) process about its linear trend."""
     _, residuals = _line(values)
     power = float(residuals @ residuals)
     rho = float(residuals[1:] @ residuals[:-1]) / power if power > 0 else 0.0
@@ -89,7 +88,7 @@ def _p_value(projection: float, variance: float) -> float:
 
 
 def _transient(values: Floats) -> tuple[float, float]:
-    """Return the p value of a beginning that equals the rest, and by how much the two differ."""
+    """Return the p value of a test that the beginning equals the rest, and the difference of their means."""
     first = math.ceil(BEGINNING * len(values))
     beginning, rest = values[:first], values[first:]
     gap = float(beginning.mean() - rest.mean())
@@ -98,12 +97,12 @@ def _transient(values: Floats) -> tuple[float, float]:
 
 
 def lock_step(arrival_times: npt.ArrayLike, window: tuple[float, float], users: int) -> float | None:
-    """Return the index of dispersion of a closed loop's arrivals: variance over mean of their number in tenths of a
+    """Return the index of dispersion of a closed loop's arrivals: variance over mean of the counts in tenths of a
     cycle.
 
     A cycle is the mean time from one request of a user to the next, users / arrival rate. The index is 1 for Poisson
     arrivals, below 1 for users evenly spread, and up to 0.9 × users if all send at once. The limit is `LOCK_STEP` in
-    enginebench/records/findings/load.py. `None` when the window holds fewer than two cycles.
+    enginebench/records/findings/load.py. `None` if the window holds fewer than two cycles.
     """
     start, end = window
     times = np.asarray(arrival_times, dtype=np.float64)

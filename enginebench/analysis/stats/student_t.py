@@ -10,7 +10,7 @@ CONFIDENCE = 0.95
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """Return how many standard errors to either side hold 95 %: 2.26 for nine degrees of freedom."""
+    """Return the half width of the interval in standard errors: 2.26 for 95 % and nine degrees of freedom."""
     tail = (1 - confidence) / 2
     return float(special.ndtri(1 - tail) if math.isinf(freedom) else special.stdtrit(freedom, 1 - tail))
 

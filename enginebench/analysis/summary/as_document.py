@@ -13,8 +13,8 @@ import msgspec
 
 
 def as_document(value: Any, shorten: Callable[[Any], Any] = lambda value: value) -> Any:
-    """Turn dataclasses and structs into objects, by their fields, bytes into base64, and what is infinite or not a
-    number into null. `shorten` replaces a value before that, such as an object by its name."""
+    """Turn dataclasses and structs into objects with their fields, bytes into base64, infinities and NaN into null.
+    `shorten` first replaces a value, such as an object by its name."""
     value = shorten(value)
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)

@@ -1,7 +1,7 @@
 """Percentiles of a stage over the attempted requests: failed ones count as +∞, stopped ones are censored.
 
-If failures did not count, an engine that refuses slow requests would look fast. The percentiles of the answered
-requests are kept next to those of all.
+If failures did not count, an engine that refuses slow requests would look fast. Percentiles of the answered requests
+are kept as well.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from enginebench.records.rules import attempted, censored, percentile
 from enginebench.records.slo import Objective
 from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
 
-CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # where distributions are drawn
+CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # quantiles of a drawn distribution
 KEPT = over_runs()
 
 
 def distributions(scheduled: pl.DataFrame, objectives: Sequence[Objective] = ()) -> dict[str, Distribution]:
     """Describe every metric of enginebench/records/metrics.py, by name, over requests in the order of `t_sched`. Ranks
-    of values are exact at the limits of the objectives."""
+    are exact at the limits of the objectives."""
     limits = {metric.name: [o.limit for o in objectives if o.judged is metric] for metric in REQUEST_METRICS}
     return {metric.name: distribution_of(scheduled, metric, limits[metric.name]) for metric in REQUEST_METRICS}
 
@@ -44,7 +44,7 @@ def distribution_of(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[fl
 
 
 def _over_attempted(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[float]) -> Distribution:
-    """Count attempted requests; of the answered ones those with the metric: an unstreamed answer has no TTFT."""
+    """Count attempted requests, except answered ones that lack the metric: an unstreamed answer has no TTFT."""
     ok = pl.col("outcome") == "ok"
     answered, observed = scheduled.select(ok.sum(), observed=pl.col(metric.name).filter(ok).count()).row(0)
     if answered and not observed:
@@ -58,8 +58,8 @@ def _over_attempted(scheduled: pl.DataFrame, metric: Metric, limits: Sequence[fl
 
 
 def _distribution(in_time_order: pl.DataFrame, limits: Sequence[float] | None) -> Distribution:
-    """Describe `value`, `user` and, if there may be censored values, `censored`. The values are kept if there are
-    `limits`, which may be none."""
+    """Describe the columns `value`, `user` and, if values may be censored, `censored`. The values are kept unless
+    `limits` is `None`."""
     values = in_time_order["value"].to_numpy()
     if len(values) == 0:
         return EMPTY
@@ -90,8 +90,7 @@ def _moments(ascending: Floats) -> tuple[float | None, float | None, float | Non
 
 
 def curves(ok: pl.DataFrame) -> dict[str, tuple[float, ...]]:
-    """Return the percentiles at `CURVE` of each metric whose distribution is drawn; `ok` are requests that ended
-    well."""
+    """Return the percentiles at `CURVE` of each metric whose distribution is drawn; `ok` are successful requests."""
     drawn = [metric.name for metric in REQUEST_METRICS if metric.shown.curve]
     ascending = {name: np.sort(ok[name].drop_nulls().to_numpy()) for name in drawn}
     return {name: tuple(percentile(values, q) for q in CURVE) for name, values in ascending.items() if len(values)}

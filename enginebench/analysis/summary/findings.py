@@ -1,4 +1,4 @@
-"""The findings of a run: those of its stages, and those that need the whole run or statistics.
+"""The findings of a run: findings of its stages, and findings that need the whole run or statistics.
 
 `enginebench/records/findings/kinds.py` has their kinds.
 """
@@ -69,7 +69,7 @@ def _process_lost(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
 
 
 def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """Report an error that no calibration covers: then TTFT has no ±."""
+    """Report that no calibration covers the timing error, so TTFT has no ±."""
     if run.meta.hosts > 1:
         yield Evidence(
             "note",
@@ -100,7 +100,7 @@ def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
 
 
 def _unfinished(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """Report stages that are missing or cut short, but for the probe that a search planned when its time was up."""
+    """Report stages that are missing or cut short, except a search's last probe when its time was up."""
     measured = {view.label for view in stages}
     unreached = [key.label for key in keys_of(run.meta.plan).values() if key.label not in measured]
     search, limit = run.meta.search, run.meta.workload.get("search_seconds")
@@ -133,7 +133,7 @@ def _unknown_text(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
 
 
 def _telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """Report what the server published earlier in the run, and no longer in the last seconds of a window."""
+    """Report quantities that the server stopped publishing before the end of a window."""
     for window in windows_of(run):
         last = {name: run.telemetry.last_sample(name, window.end) for name in SOURCES}
         observed = {name: instant for name, instant in last.items() if instant is not None}
@@ -147,7 +147,7 @@ def _telemetry_stopped(run: RunData, stages: Sequence[StageView]) -> Iterator[Ev
 
 
 def _series_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
-    """Name what a known server did not publish under any of the names that its versions have for it."""
+    """Report quantities that a known server did not publish under the names of any of its versions."""
     for server in sorted({server for process in run.telemetry.processes.values() for server in process.servers}):
         words = []
         for name, source in SOURCES.items():
@@ -205,7 +205,7 @@ RUN_CHECKS: tuple[tuple[str, Callable[[RunData, Sequence[StageView]], Iterable[E
 
 
 def findings_of_run(run: RunData, stages: Sequence[StageView]) -> tuple[Finding, ...]:
-    """Return all findings of a run, those of its stages too, the most severe first."""
+    """Return all findings of a run and its stages, the most severe first."""
     evidence: list[tuple[Kind, Evidence]] = []
     for view in stages:
         evidence += evidence_of_view(view, run.meta)

@@ -1,4 +1,4 @@
-"""From the arguments of the command line to summaries: runs, folders of runs, and saved summaries."""
+"""Summarise the runs named on a command line: runs, folders of runs, and saved summaries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def summaries_of(
     tell_apart: bool = True,
     need_requests: bool = False,
 ) -> list[RunSummary]:
-    """Summarise each run from its records and write its `summary.json`; without records the summary is read from there.
-    Without names it is the newest run.
+    """Summarise each run from its records and write its `summary.json`; if a run has no records, read its
+    `summary.json`. Without names, summarise the newest run.
 
-    A name may be that of a folder of runs. Files among several names are ignored, so `runs/*` may contain a report.
-    If two such folders have runs with the same label, the label gets the end of the folder's path, `vllm (before)` and
+    A name may be a folder of runs. Files among several names are ignored, so `runs/*` may contain a report.
+    If two folders have runs with the same label, the end of the folder's path is added, `vllm (before)` and
     `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without records. A read-only folder
     is not changed. Raises `NotARun`, and `ValueError` for an objective that cannot be judged.
     """
@@ -42,7 +42,7 @@ def summaries_of(
         if folder.resolve() not in summaries:
             reading(folder)
             relative = Path(os.path.relpath(folder))
-            shown = folder.absolute() if relative.parts[:1] == ("..",) else relative  # which is shorter to read
+            shown = folder.absolute() if relative.parts[:1] == ("..",) else relative  # shorter
             summaries[folder.resolve()] = _summary(shown, objectives, tokenizer, need_requests)
     if not tell_apart:
         return list(summaries.values())

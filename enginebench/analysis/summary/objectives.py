@@ -1,7 +1,7 @@
-"""Judge requests by service-level objectives (`records.slo`): the share that met each, and goodput.
+"""Judge requests by service-level objectives (`records.slo`): the share that met each objective, and goodput.
 
-The answer has three values, because a share that was measured on few requests may be above or below the wanted one by
-chance. A load is judged over all repeats together: `enginebench/analysis/verdict/pooling.py`.
+The answer has three values, because a share measured on few requests may be above or below the required one by chance.
+A load is judged over all repeats together: `enginebench/analysis/verdict/pooling.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Jud
 
 
 def _judge_by_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Iterator[Judgement]:
-    """Judge so that no request that was cut off, or whose tokens are unknown, could change the answer."""
+    """Give an answer only if no request that was cut off, or whose tokens are unknown, could change it."""
     goods = {f"good {index}": expression(objective.within) for index, objective in enumerate(objectives)}
     requests = scheduled.select("user", "outcome", latency=_value(objectives[0]), **goods)
     uncertain = [name for name in goods if requests[name].null_count()]
@@ -66,8 +66,8 @@ def _judge_by_metric(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -
 
 
 def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate | None:
-    """The share of attempted requests that met every objective, their class's too; failures did not. `None` if no
-    request tells."""
+    """Return the share of attempted requests that met every objective, including those of their class; failed requests
+    did not. `None` if that is unknown for every request."""
     if scheduled.is_empty() or not objectives:
         return None
     requests = _together(scheduled, objectives)
@@ -75,7 +75,7 @@ def attainment(scheduled: pl.DataFrame, objectives: RunObjectives) -> Estimate |
 
 
 def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[int, int]) -> Estimate | None:
-    """Return the requests per second of `window`, in which they were scheduled, that met every objective."""
+    """Return the requests scheduled in `window` that met every objective, per second."""
     if scheduled.is_empty() or not objectives:
         return None
     start, end = window
@@ -89,7 +89,7 @@ def goodput(scheduled: pl.DataFrame, objectives: RunObjectives, window: tuple[in
 
 
 def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFrame:
-    """Judge each request by the objectives of all and by those of its class."""
+    """Judge each request by the objectives of all requests and of its class."""
     limited = [(expression(objective.within), _latency(objective)) for objective in objectives.for_all]
     for name, own in objectives.by_class.items():
         in_class = pl.col("request_class").eq_missing(name)
@@ -102,14 +102,14 @@ def _together(scheduled: pl.DataFrame, objectives: RunObjectives) -> pl.DataFram
         ]
     good = pl.min_horizontal(met for met, _ in limited)
     unknown = pl.any_horizontal(met.is_null() for met, _ in limited)
-    # A request that missed one objective missed them all, even if the others are unknown.
+    # A request that missed one objective is bad, even if the others are unknown.
     verdict = pl.when(good == 0).then(0.0).when(~unknown).then(good)
     longest = pl.max_horizontal(latency for _, latency in limited)
     return scheduled.select("user", "t_sched", good=verdict, latency=longest).drop_nulls("good")
 
 
 def _latency(objective: Objective) -> pl.Expr:
-    """Return the value that is limited as a share of its limit; +∞ if the request failed."""
+    """Return the limited value divided by its limit; +∞ if the request failed."""
     return _value(objective) / (objective.limit or 1.0)
 
 
@@ -125,7 +125,7 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
         return
     if metric.needs is not None:
         answered = answered.drop_nulls(metric.needs)  # whether the others met the objective is unknown
-    single = metric.absent_is_good and answered[OUTPUT_TOKENS].max() == 1  # no answer has a second token to wait for
+    single = metric.absent_is_good and answered[OUTPUT_TOKENS].max() == 1  # no answer has a second token
     if len(answered) and not single:
         raise UserMistake(
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers."

@@ -1,4 +1,4 @@
-"""The quantities of a stage (`records/metrics.py`), each computed by the function of its name, and what findings count.
+"""The quantities of a stage (`records/metrics.py`), each computed by the function of its name, and counts for findings.
 
 Throughput counts the tokens that *arrived* inside the window, from any request; all other quantities cover the requests
 *scheduled* inside it, whenever they ended.
@@ -62,13 +62,13 @@ from enginebench.records.stage import SECOND
 from enginebench.records.view import Distribution, Estimate, Missing
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
-ANSWER = FirstOf(*(Between(Field("t_send"), Field(end)) for end in ("t_first", "t_last")))  # until its first token
+ANSWER = FirstOf(*(Between(Field("t_send"), Field(end)) for end in ("t_first", "t_last")))  # to the first token
 CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
 MEANS = {quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None}
 
 STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
-AT_ONCE = 1e-4  # seconds per token: faster than any model decodes, so the chunks had been held back
-PROMPT_TOLERANCE = 1  # tokens by which a prompt may miss its planned length
+AT_ONCE = 1e-4  # seconds per token: faster than any model decodes, so the chunks were held back
+PROMPT_TOLERANCE = 1  # tokens by which a prompt may deviate from its planned length
 SHORT = 0.9  # share of the planned tokens below which an answer counts as cut short
 STREAM = pl.col("streamed") & (expression(SEEN_TOKENS) >= STREAM_TOKENS)
 MISSED = expression(PROMPT) - pl.col("planned_prompt_tokens")
@@ -80,7 +80,7 @@ COUNTED_REQUESTS: Mapping[str, pl.Expr] = {
 }
 COUNTED_ANSWERS: Mapping[str, pl.Expr] = {
     "merged_first": pl.col("merged_first"),
-    "usage_refused": pl.col("reported_tokens").is_not_null(),  # fewer tokens than were received, which cannot be
+    "usage_refused": pl.col("reported_tokens").is_not_null(),  # impossible: fewer tokens than were received
     "counted_by_tokenizer": pl.col("token_source") == "tokenizer",  # because the server did not count
     "uncounted": expression(OUTPUT).is_null(),
     "empty": (expression(OUTPUT) == 0) | (pl.col("streamed") & (pl.col("chunks") == 0)),
@@ -90,8 +90,8 @@ COUNTED_ANSWERS: Mapping[str, pl.Expr] = {
     "at_once": STREAM & ((pl.col("chunks") == 1) | (pl.col(TPOT) < AT_ONCE)),  # all tokens together …
     "streams": STREAM,  # … of the streamed answers long enough to tell
 }
-"""What findings count of the requests that ended well; an unknown value is not counted."""
-ANSWERED = sorted(  # columns of the requests that ended well, which are copied if others did not
+"""Flags of successful requests that findings count; an unknown value is not counted."""
+ANSWERED = sorted(  # columns that are copied for the successful requests if others failed
     {name for flag in COUNTED_ANSWERS.values() for name in flag.meta.root_names()}
     | columns_of(MEANS.values())
     | CURVES
@@ -101,14 +101,14 @@ ANSWERED = sorted(  # columns of the requests that ended well, which are copied 
 
 @dataclass(frozen=True)
 class StageData:
-    """The data of one window. `scheduled` are its requests, in order, with their metrics."""
+    """The data of one window. `scheduled` are the requests due in it, in order, with their metrics."""
 
     run: RunData
     window: Window
     flows: Flows
     scheduled: pl.DataFrame
     metrics: Mapping[str, Distribution]
-    objectives: RunObjectives  # that goodput counts by
+    objectives: RunObjectives  # for goodput
 
     @cached_property
     def ok(self) -> pl.DataFrame:
@@ -116,13 +116,13 @@ class StageData:
 
     @cached_property
     def attempted(self) -> pl.DataFrame:
-        """Ended, well or not."""
+        """Return the requests that succeeded or failed."""
         ended = self.scheduled.select("outcome", "detail", "user").filter(~pl.col("outcome").is_in(UNJUDGED))
         return ended.with_columns(failed=pl.col("outcome") != "ok")
 
     @property
     def users(self) -> int | None:
-        """Planned, in a closed loop."""
+        """Return the planned users of a closed loop."""
         return self.window.load.count if isinstance(self.window.load, Users) else None
 
 
@@ -144,7 +144,7 @@ def _achieved_rate(stage: StageData) -> float:
 
 
 def _throughput(stage: StageData) -> Estimate:
-    """Count tokens by their stamps; the variance between users comes from whole requests, at the time they ended.
+    """Count tokens by their stamps; the variance between users comes from whole requests, by their end.
 
     If no answer's tokens are known, the throughput is unknown, not 0.
     """
@@ -219,7 +219,7 @@ def _tokens_per_chunk(stage: StageData) -> float | None:
 
 
 def _acceptance_length(stage: StageData) -> float | None:
-    """A step of speculative decoding gives the accepted tokens of its draft and one of the model's own."""
+    """Return tokens per step of speculative decoding: the accepted draft tokens, and one of the model's own."""
     ratio = _increases(stage, "accepted_tokens", "drafts")
     return _published(stage, ACCEPTANCE_LENGTH) if ratio is None else 1 + ratio
 
@@ -263,8 +263,8 @@ def _client_error(stage: StageData) -> float | None:
 
 
 def _start(stage: StageData) -> dict[str, float]:
-    """Return the cold start, as it was observed from outside, and its phases, in the first stage of a run whose server
-    was started for it."""
+    """Return the cold start, as observed from outside, and its phases, for the first stage of a run that started its
+    server."""
     at = {event.what: event.t for event in stage.run.meta.events}
     if stage.window.key.index or not {STARTED, READY} <= at.keys():
         return {}
@@ -305,7 +305,7 @@ FORMULAS: Mapping[str, Callable[[StageData], Estimate | float | None]] = {
 
 
 def counts_of(stage: StageData) -> dict[str, int]:
-    """Count requests, answers and chunks by what is unusual about them."""
+    """Count requests, answers and chunks that are unusual, by kind."""
     window = stage.window
     counts = {
         "unserved_users": window.stage.unserved_users,  # no answer when the warm-up reached its bound
@@ -321,14 +321,14 @@ def counts_of(stage: StageData) -> dict[str, int]:
 
 
 def _received(stage: StageData, span: Increase) -> float:
-    """Tokens that this client received meanwhile; those that no chunk showed count as their request ends."""
+    """Return the tokens that this client received in `span`; hidden tokens count when their request ends."""
     ended_here = pl.col("t_end").is_between(span.start, span.end, closed="left")
     unseen = pl.col("unseen_tokens").filter(ended_here).cast(pl.Int64).sum()
     return stage.flows.tokens_of(span) + int(stage.run.requests.select(unseen).item())
 
 
 def failures_of(stage: StageData) -> dict[str, int]:
-    """Return the five most frequent ways to fail, in the server's words where it had any."""
+    """Return the five most frequent failures, in the server's words if it sent any."""
     words = pl.format("{}: {}", "outcome", "detail").fill_null(pl.col("outcome"))
     failed = stage.attempted.filter("failed").select(words.alias("what"))
     counts = failed.group_by("what").len().sort(["len", "what"], descending=[True, False])

@@ -1,7 +1,7 @@
-"""A burst, an outage or a replaced server: its effect on users, and when it was over.
+"""The effect of a burst, an outage or a replaced server on users, and when it was over.
 
 Latency is back at its usual level when at most 3 of the next 20 requests exceed the 95th percentile of the requests
-before the disruption; by chance alone that fails in 1.6 % of cases.
+before the disruption; by chance alone, this fails in 1.6 % of cases.
 The SLO is met again when the next 20 requests, and all later ones, meet it.
 """
 
@@ -49,11 +49,11 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Seconds since the load began. `command` disturbed the server; it is empty for a burst.
+    """A disruption of the load. Instants are seconds since the load began. `command` disturbed the server; it is empty
+    for a burst.
 
-    `peak` is the longest TTFT since it began. `recovered` counts seconds from its end until TTFT was at its usual level
-    again, which is the 95th percentile before it, `slo_recovered` until the SLO was met again; `None` if neither
-    happened, or there is no SLO.
+    `peak` is the longest TTFT since its start. `recovered` counts seconds from its end until TTFT was back at its usual
+    level (see above), `slo_recovered` until the SLO was met again; `None` if that did not happen.
     """
 
     command: str
@@ -65,12 +65,12 @@ class Disruption:
     judged: bool
     absorbed: bool
     slo_recovered: float | None
-    periods: tuple[Period, ...]  # before, during and after it; the time after it in two parts if it recovered
-    first_tokens: tuple[tuple[float, float], ...]  # when a request was due, and its TTFT; a share of them in long runs
+    periods: tuple[Period, ...]  # before, during, and after in two parts if the server recovered
+    first_tokens: tuple[tuple[float, float], ...]  # (due, TTFT) of each request; of the slowest in long runs
 
     @property
     def over_after(self) -> float | None:
-        """Return the recovery by the SLO, without one by the usual level."""
+        """Return the recovery by the SLO or, without an SLO, by the usual level."""
         return self.slo_recovered if self.judged else self.recovered
 
 
@@ -114,7 +114,7 @@ def _followed(
 
 
 def _bursts(window: Window) -> Iterator[_Cause]:
-    """Yield the bursts of a profile, or its segments of the highest rate if it has none, inside the window."""
+    """Yield the bursts of a profile inside the window; if it has none, its segments of the highest rate."""
     load = window.load
     if not isinstance(load, Rate) or any(isinstance(part, Segment) and part.seconds is None for part in load.profile):
         return
@@ -133,8 +133,8 @@ def _bursts(window: Window) -> Iterator[_Cause]:
 
 
 def _peaks(stages: Sequence[Stage]) -> Iterator[_Cause]:
-    """Stages of a heavier load between two of the same lighter one: one burst in several stages. Brief ones look for a
-    load, and are none."""
+    """Yield stages of a heavier load between two stages of the same lighter load: a burst of one or more stages. Brief
+    stages, which locate a load, do not count."""
     for before, stage, after in zip(stages, stages[1:], stages[2:], strict=False):
         if before.plan.brief or stage.plan.brief:
             continue
@@ -150,8 +150,8 @@ def _effect(
     until: Nanoseconds,
     objectives: Sequence[Objective],
 ) -> Disruption | None:
-    """`None` if fewer than 20 requests ended before it, or more than 5 % of them failed."""
-    latency = expression(attempted(Field(TTFT_SINCE_DUE)))  # null if it was cut off or unsent
+    """Return `None` if fewer than 20 requests ended before the disruption, or more than 5 % of them failed."""
+    latency = expression(attempted(Field(TTFT_SINCE_DUE)))  # null if the request was cut off or unsent
     met = pl.min_horizontal(*(expression(objective.within) for objective in objectives)) if objectives else pl.lit(None)
     rows = requests.select("t_sched", "t_send", "t_first", "t_end", latency=latency, met=met).drop_nulls("latency")
     usual = np.sort(rows.filter(pl.col("t_end") < before[1])["latency"].to_numpy())
@@ -205,7 +205,7 @@ def _period(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds], began: Na
 
 
 def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -> int:
-    """Return the largest number of requests that were due and had not ended at a time."""
+    """Return the largest number of requests that were due and not ended at the same time."""
     there = rows.filter((pl.col("t_sched") < span[1]) & (pl.col("t_end") > span[0]))
     if there.is_empty():
         return 0
@@ -216,8 +216,8 @@ def _most_in_flight(rows: pl.DataFrame, span: tuple[Nanoseconds, Nanoseconds]) -
 
 
 def _recovery(outside: Flags, allowed: float, allowed_later: float) -> int | None:
-    """Return the first place that is inside, from which no more than the share `allowed` of 20 in a row is outside, and
-    no more than `allowed_later` of all that follow."""
+    """Return the first index that is inside and from which at most a share `allowed` of the next 20, and at most
+    `allowed_later` of all that follow, is outside."""
     if len(outside) < IN_A_ROW:
         return None
     sums = np.concatenate(([0], np.cumsum(outside)))
@@ -233,7 +233,7 @@ def _since(due: Integers, place: int | None, end: Nanoseconds) -> float | None:
 
 
 def _points(rows: pl.DataFrame, began: Nanoseconds) -> tuple[tuple[float, float], ...]:
-    """Return the requests, in a long run the slowest of each of `MAX_POINTS` groups."""
+    """Return the requests or, in a long run, the slowest of each of `MAX_POINTS` groups."""
     finite = rows.filter(pl.col("latency").is_finite())
     due, ttft = (finite["t_sched"].to_numpy() - began) / SECOND, finite["latency"].to_numpy()
     step = max(math.ceil(len(due) / MAX_POINTS), 1)

@@ -1,4 +1,4 @@
-"""Everything a report says about one run, and `summary.json`, which says the same to programs."""
+"""Everything that a report shows about one run, and `summary.json`, the same for programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from enginebench.records.view import Finding, Missing, StageView
 SCHEMA_VERSION = 6
 SUMMARY = "summary.json"
 POINTS = 240  # of a whole run
-MIN_SECONDS = 0.04  # of a run: its steps are whole nanoseconds, whatever its records say
+MIN_SECONDS = 0.04  # of a run, so that its steps are whole nanoseconds for any records
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class FlowSeries:
 class RunSummary(RunFacts):
     """The setup and the results of a run. `folder` is not written into `summary.json`: runs move.
 
-    `findings` are all of the run: those of its stages too.
+    `findings` include those of its stages.
     """
 
     folder: Path
@@ -60,21 +60,21 @@ class RunSummary(RunFacts):
     uncached: bool = False  # the server was started with files that were not in the file cache
     profile: tuple[str, ...] = ()  # names of the files that a profiler wrote
     statistics_only: bool = False  # imported from a format without requests
-    disruptions: tuple[Disruption, ...] = ()  # bursts, and what was done to the server
+    disruptions: tuple[Disruption, ...] = ()  # bursts, and disturbances of the server
 
     @property
     def invalid(self) -> bool:
         return any(finding.severity == "invalid" for finding in self.findings)
 
     def at(self, label: str) -> StageView | None:
-        """Return the stage of that label."""
+        """Return the stage with this label."""
         return next((stage for stage in self.stages if stage.label == label), None)
 
 
 def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
     """Summarise a run, judged by its own objectives (`--slo`) by default.
 
-    Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
+    Raises `NotARun` if nothing was measured, `ValueError` for an objective that cannot be judged.
     """
     try:
         own = RunObjectives.from_workload(run.meta.workload)
@@ -88,7 +88,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     edges, step = _edges(run)
 
     def view(window: Window) -> StageView:
-        requests = window.scheduled(run.requests)  # with every metric: the larger half of a window, and so made once
+        requests = window.scheduled(run.requests)  # made once, because the metrics take most of a window's memory
         metrics = distributions(requests, objectives)
         return view_of(StageData(run, window, flows.result(), requests, metrics, good), objectives)
 
@@ -117,11 +117,11 @@ def _flow(flows: Flows, edges: Instants, step: float) -> FlowSeries:
 
 
 def _edges(run: RunData) -> tuple[Instants, float]:
-    """Return the edges of steps of a second, longer in a long run and shorter in a trial, up to the last instant."""
+    """Return the edges of the run's steps, and their length: a second, longer in a long run, shorter in a trial."""
     span = max(run.last / SECOND, MIN_SECONDS)
     step = max(span / POINTS, min(1.0, span / 40))
     step = float(f"{step:.2g}")
-    count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop
+    count = max(math.floor(span / step), 1)  # an incomplete last step would look like a drop
     return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
 
 
@@ -160,7 +160,7 @@ def read_summary(folder: Path) -> RunSummary:
 
 
 def _with_infinities(value: Any) -> Any:
-    """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
+    """Restore infinite percentiles among failed requests, and infinite ends of intervals."""
     if isinstance(value, dict):
         infinite = {"value": math.inf} if "value" in value and value.get("missing") == Missing.FAILED.value else {}
         if value.get("low") is not None and value.get("high", 0.0) is None:
@@ -183,7 +183,7 @@ def save_baseline(folder: Path, summaries: Sequence[RunSummary]) -> list[Path]:
     labels = {summary.label for summary in summaries}
     saved = [path.parent for path in sorted(folder.glob(f"*/{SUMMARY}"))]
     for place in saved:
-        alone = [path.name for path in place.iterdir()] == [SUMMARY]  # else it is a run
+        alone = [path.name for path in place.iterdir()] == [SUMMARY]  # not a run
         if alone and read_summary(place).label in labels:
             shutil.rmtree(place)
     folder.mkdir(parents=True, exist_ok=True)

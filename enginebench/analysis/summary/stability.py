@@ -1,4 +1,4 @@
-"""Which series of a stage were not steady within its window?"""
+"""Find the series of a stage that were not steady within its window."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Change:
 
 
 def changes(view: StageView) -> Iterator[Change]:
-    """Yield the significant, large changes of a stage whose load was meant to be steady."""
+    """Yield the large, significant changes in a stage whose load was planned to be steady."""
     if view.varies:
         return
     for name, series in SERIES.items():

@@ -1,7 +1,6 @@
 """The view of one stage, from its records: every declared number over the steady window, with its interval.
 
-Parts of its requests have views of their own: each class of a mix, and each
-turn of conversations, where a longer history may make the first token come later.
+Each class of a mix has a view of its own, and so has each turn of conversations: a longer history may raise TTFT.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import ClassView, Level, StageView, TurnView
 
-MIN_REQUESTS = 6  # of a turn: the interval of a median needs them
+MIN_REQUESTS = 6  # of a turn, for the interval of its median
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
-    """Without findings.
+    """Return the view without findings.
 
-    Raises `UserMistake` when an objective cannot be judged by what was measured.
+    Raises `UserMistake` if an objective cannot be judged by what was measured.
     """
     run, window, scheduled = stage.run, stage.window, stage.scheduled
     return StageView(
@@ -79,7 +78,7 @@ def _gauges(run: RunData, window: Window) -> dict[str, Level]:
 
 
 def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
-    """Means over equal parts of the window: was it steady?"""
+    """Return means over equal parts of the window, which show whether it was steady."""
     edges = stage.window.parts
     seconds = np.diff(edges) / SECOND
     part = np.clip(np.searchsorted(edges, stage.ok["t_sched"].to_numpy(), side="right") - 1, 0, len(seconds) - 1)
@@ -93,7 +92,7 @@ def _series(stage: StageData) -> dict[str, tuple[float | None, ...]]:
 
 
 def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) -> tuple[float | None, ...]:
-    """Average the known values, summed in their order: sums by threads differ in their last digits each time."""
+    """Average the known values in their order: the last digits of multithreaded sums vary."""
     present = values.is_not_null().to_numpy()
     counts = np.bincount(part[present], minlength=parts)
     sums = np.bincount(part[present], values.drop_nulls().to_numpy(), minlength=parts)
@@ -101,10 +100,10 @@ def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) ->
 
 
 def classes_of(scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective, ...]]) -> tuple[ClassView, ...]:
-    """Return nothing if requests have no class. `objectives` are those of each class, judged without requests too:
-    a server may have answered none of them.
+    """Return the views of classes; none if requests have no class. `objectives`, by class, are judged even if a class
+    has no requests, because the server may have answered none.
 
-    Raises `UserMistake` when an objective cannot be judged by what was measured.
+    Raises `UserMistake` if an objective cannot be judged by what was measured.
     """
     classes = []
     limited = [name for name, own in objectives.items() if own]
@@ -117,7 +116,7 @@ def classes_of(scheduled: pl.DataFrame, objectives: Mapping[str, tuple[Objective
 
 
 def turns_of(scheduled: pl.DataFrame) -> tuple[TurnView, ...]:
-    """Return the turns with enough requests; nothing where requests belong to no conversation of several."""
+    """Return the turns with enough requests; nothing without conversations of several turns."""
     if scheduled["turn"].drop_nulls().n_unique() < 2:
         return ()
     turns = []

@@ -34,9 +34,9 @@ class LoadVerdict:
 class Capacity:
     """The load that one replica sustains within all objectives, in `unit`.
 
-    `load` is the highest load that meets them with no lower one missed, `None` if the lowest measured load misses them;
-    `beyond` the lowest load that misses them, `None` if no higher load was measured. Both are `None` without a
-    verdict. `certified`: a search's own test, with `estimate` as its best guess between the two.
+    `load` is the highest load that meets them and is below every load that misses them; `None` if the lowest measured
+    load misses them. `beyond` is the lowest load that misses them; `None` if no higher load was measured. Both are
+    `None` without a verdict. `certified`: both come from a search's own test, and `estimate` is its best guess.
     """
 
     engine: str
@@ -51,7 +51,7 @@ class Capacity:
 
     @property
     def at_load(self) -> LoadVerdict | None:
-        """The verdict at `load`; `None` if a search certified a load between its probes."""
+        """Return the verdict at `load`; `None` if a search certified a load between its probes."""
         return self.at(self.load)
 
     def at(self, load: float | None) -> LoadVerdict | None:
@@ -70,8 +70,8 @@ class Capacity:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Return the highest load up to `load` that is confirmed as met and the lowest from `beyond` that is confirmed
-        as missed: the capacity is between them. An end that nothing confirms is as measured, `None` without one."""
+        """Return the highest load up to `load` confirmed as met and the lowest load from `beyond` on confirmed as
+        missed: the capacity is between them. An unconfirmed end is as measured, `None` without one."""
         if self.load is None or self.beyond is None:
             return None
         sure = [verdict for verdict in self.verdicts if verdict.slo.confirmed]
@@ -86,7 +86,7 @@ class Capacity:
 
 
 def capacity_of(engine: EngineRuns, objectives: Sequence[Objective]) -> Capacity | None:
-    """`None` if no objective was judged, or the stages differ in more than their load."""
+    """Return `None` if no objective was judged, or the stages differ in more than their load."""
     searches = [run.search for run in engine.runs if run.search is not None]
     searches = [search for search in searches if search.objectives == tuple(map(str, objectives))]
     if not objectives or len(searches) < len(engine.runs):
@@ -115,8 +115,8 @@ def capacities_of(engines: Sequence[EngineRuns]) -> tuple[Capacity, ...]:
 
 
 def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: bool) -> tuple[LoadVerdict, ...]:
-    """A verdict for every load at which all objectives were judged, lightest first. The stages of a search have names
-    of their own, and several may probe one load."""
+    """Return a verdict for every load at which all objectives were judged, the lightest first. Stages of a search are
+    named separately, and several may probe one load."""
     groups: dict[str | float, list[StageView]] = {}
     for stage in engine.stages:
         if objectives and all(stage.judgement(objective) is not None for objective in objectives):
@@ -132,8 +132,8 @@ def _verdicts(engine: EngineRuns, objectives: Sequence[Objective], by_probe: boo
 
 
 def confirm_implied(verdicts: tuple[LoadVerdict, ...]) -> tuple[LoadVerdict, ...]:
-    """Confirm what a confirmed verdict implies. The share of good requests falls as load grows: a load below one that
-    is confirmed as met is met, and one above a load that is confirmed as missed is missed."""
+    """Confirm what confirmed verdicts imply. The share of good requests falls as load grows, so all loads below a
+    confirmed met load are met, and all loads above a confirmed missed load are missed."""
     sure = [verdict for verdict in verdicts if verdict.slo.confirmed]
     met = max((verdict.load for verdict in sure if verdict.slo.status is Status.MET), default=-math.inf)
     missed = min((verdict.load for verdict in sure if verdict.slo.status is Status.MISSED), default=math.inf)
@@ -150,7 +150,7 @@ def confirm_implied(verdicts: tuple[LoadVerdict, ...]) -> tuple[LoadVerdict, ...
 
 
 def _bracket(verdicts: Sequence[LoadVerdict]) -> tuple[float | None, float | None]:
-    """Return the highest load met and the lowest missed. A load counts as met only if no lower one is missed, because
+    """Return the highest load met and the lowest missed. A load counts as met only if no lower load is missed, because
     the share of good requests falls as load grows."""
     beyond = min((verdict.load for verdict in verdicts if verdict.slo.status is Status.MISSED), default=None)
     met = [verdict.load for verdict in verdicts if verdict.slo.status is Status.MET]
@@ -163,8 +163,8 @@ def _confirmed(load: float | None, beyond: float | None, confirmed: Set[float]) 
 
 
 def _certified(measured: Capacity, searches: Sequence[SearchRecord]) -> Capacity:
-    """Return the bracket that contains those of all searches. An end that some search did not certify is as measured,
-    if the certified end allows that.
+    """Return the bracket that contains the brackets of all searches. An end that a search did not certify is as
+    measured, unless that contradicts the certified end.
 
     Probes were placed by the results of earlier ones, so only the certificates confirm them.
     """

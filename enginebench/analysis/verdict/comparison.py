@@ -22,13 +22,13 @@ from enginebench.records.metrics import OUTPUT_RATE, OUTPUT_TOKENS, Column, Quan
 from enginebench.records.rules import MARGIN, SIGNIFICANCE
 from enginebench.records.view import Estimate
 
-BASELINES = ("transformers", "pytorch-baseline")  # the first of them that was run, if no baseline is named
+BASELINES = ("transformers", "pytorch-baseline")  # if no baseline is named, the first of these that was run
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`ratio` is the engine's value divided by that of `over` (of a share the difference), with its 95 % interval from
-    three repeats on.
+    """`ratio` is the engine's value divided by that of `over` (for a share, the difference); its 95 % interval needs
+    three repeats.
 
     `p` is two-sided, after Holm's correction over a family of comparisons of the metric. `significant`: p is at most
     5 % and the ratio is beyond the practical margin; `None` if there was no test. `better` says which side the
@@ -55,8 +55,8 @@ def interleaved(engines: Sequence[EngineRuns]) -> bool:
 
 
 def paired(ours: EngineRuns, theirs: EngineRuns) -> bool:
-    """Return whether the i-th runs of both are a pair: interleaved, and with the same prompts, which differ between
-    repeats."""
+    """Return whether the i-th runs of both engines are a pair: interleaved, with the same prompts. Prompts differ
+    between repeats."""
     prompts = [[run.workload.get("prompt_set") for run in _in_time(engine).runs] for engine in (ours, theirs)]
     return interleaved((ours, theirs)) and prompts[0] == prompts[1]
 
@@ -75,8 +75,8 @@ def _started(run: RunSummary) -> datetime:
 
 
 def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacity]) -> str | None:
-    """Return the label of the highest load at which every engine has runs and one of them meets the SLO; if there is
-    none, or no SLO, of the highest load at which every engine has runs."""
+    """Return the label of the highest load that was measured for every engine and at which one of them meets the SLO;
+    without such a load, that of the highest load measured for every engine."""
     stages = stages_of([run for engine in engines for run in engine.runs])
     common = [stage for stage in reversed(stages) if all(engine.at(stage.label) for engine in engines)]
     highest = max((capacity.load or 0.0 for capacity in capacities.values()), default=0.0)
@@ -87,7 +87,7 @@ def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacit
 def ranking(
     engines: Sequence[EngineRuns], stage: str | None, capacities: Mapping[str, Capacity], speed: Column = OUTPUT_RATE
 ) -> tuple[EngineRuns, ...]:
-    """Put the best first, by measured capacity, then by `speed` at the common stage; equal ones keep their order."""
+    """Sort by measured capacity, then by `speed` at the common stage, best first; equal engines keep their order."""
 
     def key(engine: EngineRuns) -> tuple[float, float]:
         capacity = capacities.get(engine.label)
@@ -99,7 +99,7 @@ def ranking(
 
 
 def speed_of(engines: Sequence[EngineRuns], since_due: bool = False) -> Column:
-    """Return what engines are ranked by: output tokens/s, or TTFT p50 if no answer has a second token."""
+    """Return the column that ranks engines: output tokens/s, or TTFT p50 if no answer has a second token."""
     lengths = [view.value(OUTPUT_TOKENS) for engine in engines for view in engine.stages]
     if any(length is None or length > 1 for length in lengths):
         return OUTPUT_RATE
@@ -121,7 +121,7 @@ def compare(
     ranked: Sequence[EngineRuns], stage: str, baseline: str | None = None, since_due: bool = False
 ) -> tuple[Comparison, ...]:
     """Compare each engine with the next best one, and with the baseline, in every compared metric. The comparisons of
-    the best engine, which the answer rests on, are corrected among themselves, and so are all others."""
+    the best engine, on which the answer rests, and all others are two separate families for Holm's correction."""
     labels = [engine.label for engine in ranked]
     engines = {engine.label: engine for engine in ranked if engine.at(stage)}
     pairs = list(pairwise(labels))
@@ -159,7 +159,7 @@ def sample_of(engine: EngineRuns, stage: str, column: Column) -> Sample:
 
 
 def _judged(comparison: Comparison, p: float | None) -> Comparison:
-    """Decide significance. A ratio of +∞ or 0, all runs of one side against no run of the other, needs no test."""
+    """Decide significance. A ratio of +∞ or 0 (all runs of one side, no run of the other) needs no test."""
     value, relative = comparison.ratio.value, comparison.column.relative
     if value is not None and comparison.ratio.n >= MIN_REPEATS and relative and (math.isinf(value) or value == 0):
         return replace(comparison, significant=True)

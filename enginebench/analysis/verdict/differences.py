@@ -1,7 +1,7 @@
-"""Differences between the engines of a comparison other than the engine: columns of the candidates table.
+"""Differences between the runs of a comparison other than the engine: columns of the candidates table.
 
-With a different workload (scenario, lengths, sampling) nothing is compared. A different number format, model, version,
-machine or load generator is named, and the comparison is still made.
+Different workloads (scenario, lengths, sampling) are not compared. A different number format, model, version, machine
+or load generator is named, and the comparison is still made.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Kind(Enum):
 INCOMPARABLE = (Kind.SCENARIO, Kind.WORKLOAD)
 BASELINE = "baseline"
 TOLERANCE = 0.05  # share by which mean lengths may differ
-RUN_TO_RUN = 0.05  # standard deviation of repeats, as a share of their mean, from which a warning says so
+RUN_TO_RUN = 0.05  # standard deviation of repeats, as a share of their mean, from which there is a warning
 MACHINE = ("cpu", "usable_cores", "gpus")
-UNKNOWN: tuple[Any, ...] = (None, "", ())  # values that differ from no other
-# Settings that may differ: what they do to lengths and stages shows in the measured lengths and loads.
+UNKNOWN: tuple[Any, ...] = (None, "", ())  # never count as a difference
+# Settings that may differ: their effect on lengths and stages shows in the measured lengths and loads.
 SOFT_SETTINGS = {
     *("seed", "prompt_set", "ignore_eos", "prompt_length_measured", "request_timeout"),
     *("stages", "stage_seconds", "stage_requests", "warm_up", "slo", "context"),
@@ -46,8 +46,8 @@ SOFT_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`values` are the distinct values of each engine's runs, by label. `settings` are the names of the settings that
-    differ: of a workload, or of engines with one label."""
+    """`values` are the distinct values of each engine's runs, by label. `settings` names the settings that differ, of a
+    workload or of engines with one label."""
 
     kind: Kind
     values: dict[str, tuple[Any, ...]]
@@ -83,8 +83,7 @@ def differences(engines: Sequence[EngineRuns]) -> tuple[Difference, ...]:
 
 
 def version_differences(before: Sequence[EngineRuns], now: Sequence[EngineRuns]) -> tuple[Difference, ...]:
-    """List the differences between a baseline and the runs to judge of each engine, other than the version of this
-    tool."""
+    """List the differences between each engine's baseline and its runs to judge, except the version of this tool."""
     runs = {engine.label: engine.runs for engine in before}
     differing: list[Difference] = []
     for engine in now:
@@ -106,7 +105,7 @@ def run_to_run(engine: EngineRuns) -> dict[str, float]:
 
 
 def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Keep the first of equal values, which need not be hashable."""
+    """Keep the first of equal values. Values need not be hashable."""
     distinct: list[Any] = []
     for value in values:
         if value not in distinct:
@@ -135,4 +134,4 @@ FACTS: dict[Kind, Callable[[RunSummary], Any]] = {
     Kind.MACHINE: lambda run: tuple(str(run.host[name]) for name in MACHINE if run.host.get(name)),
     Kind.CLIENT: lambda run: run.workers,
 }
-"""What is compared between runs."""
+"""The facts that are compared between runs."""

@@ -1,4 +1,4 @@
-"""Has anything become worse than a baseline? Every compared metric of every stage and engine is checked.
+"""Check every compared metric of every stage and engine for a regression from a baseline.
 
 A gate fails closed: it does not pass if the runs lack an engine, a stage, a repeat, a value or a test of the baseline.
 Many metrics are checked at once, so p values are corrected over the whole gate (Holm 1979). Between identical versions
@@ -23,16 +23,16 @@ from enginebench.records.metrics import Column
 from enginebench.records.view import Estimate, Missing
 
 FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its checks
-MIN_RUNS = 5  # of each version; a test of fewer is wrong more often, or finds nothing
-WARNING = 0.1  # worse by more than this share of the baseline is a warning, if the limit is not lower
-POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, in points: 2 and 1 percentage points
+MIN_RUNS = 5  # of each version; with fewer, the test is wrong more often or finds nothing
+WARNING = 0.1  # worse by more than this share of the baseline is a warning, unless the limit is lower
+POINTS = 0.1  # limits of shares (failures, attainment) are a tenth, in points: 2 and 1 percentage points
 
 
 class Result(Enum):
     """Results in the order in which a table shows them."""
 
     REGRESSION = "regression"  # worse by more than the limit, beyond chance
-    MISSING = "missing"  # it could not be compared, or is worse and could not be tested
+    MISSING = "missing"  # not comparable, or worse and not testable
     WARNING = "warning"  # worse by more than 10 %, beyond chance
     UNCLEAR = "unclear"  # worse by more than 10 %, which may be chance
     OK = "ok"
@@ -42,18 +42,17 @@ class Evidence(Enum):
     """How a change was tested."""
 
     TEST = "test"  # p says whether it may be chance
-    EVERY_RUN = "every run"  # all runs of either version have one value: no test is possible, and none is necessary
-    NONE = "none"  # it cannot be tested, because some runs fell among failed requests
+    EVERY_RUN = "every run"  # all runs of each version have one value: a test is neither possible nor necessary
+    NONE = "none"  # not testable, because the values of some runs fell among failed requests
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A metric of an engine at a stage, over the baseline. Without a `stage` a whole engine or some of its runs
-    are missing, without a `column` a whole stage: then the `n` of both estimates are the numbers of runs.
+    """A metric of an engine at a stage, compared with the baseline. Without a `stage`, a whole engine or some of its
+    runs are missing; without a `column`, a whole stage. The `n` of both estimates are then numbers of runs.
 
-    `baseline` and `now` are over all runs. `change` is the ratio of the geometric means of the runs, new to old, and of
-    a share the difference of their means. `p` is two-sided and corrected over
-    all checks of a gate.
+    `baseline` and `now` are over all runs. `change` is the ratio of the geometric means of the runs, new to old; for a
+    share, the difference of their means. `p` is two-sided and corrected over all checks of a gate.
     """
 
     engine: str
@@ -68,8 +67,8 @@ class Check:
 
     @property
     def worse(self) -> float:
-        """Return by how much it is worse, as a share of the baseline; points of a share count ten times. Negative is
-        better; +∞ if it fell among failed requests and did not before."""
+        """Return by how much the metric is worse, as a share of the baseline; points of a share count ten times.
+        Negative is better; +∞ if only the new value falls among failed requests."""
         value, column = self.change.value, self.column
         if value is None or column is None:
             return 0.0
@@ -80,8 +79,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """`limit` is the share from which a regression fails the gate. `runs` are the fewest of an engine, now and in the
-    baseline."""
+    """`limit` is the share from which a regression fails the gate. `runs` is the smallest number of runs of an engine,
+    now and in the baseline."""
 
     checks: tuple[Check, ...]  # the most severe first
     limit: float
@@ -141,18 +140,18 @@ def _checks(before: EngineRuns, now: EngineRuns, columns: Sequence[Column]) -> I
 
 
 def lacking(engine: str, stage: str = "", column: Column | None = None, runs: tuple[int, int] = (0, 0)) -> Check:
-    """A part that not every run has; `runs` that have it now, and in the baseline."""
+    """Return the check of a part that some runs lack; `runs` is how many have it, now and in the baseline."""
     now, before = (Estimate(None, n=n, missing=Missing.NOT_OBSERVED) for n in runs)
     return Check(engine, stage, column, before, now, now)
 
 
 def check(engine: str, stage: str, column: Column, before: Sample, now: Sample) -> Check:
-    """Compare the runs of one metric. The result and the correction of p are those of a whole gate: see `decided`."""
+    """Compare the runs of one metric. `decided` adds the result and corrects p, over a whole gate."""
     if not (before.complete and now.complete):
         return lacking(engine, stage, column, (len(now.values), len(before.values)))
     change, p = samples.compare(column, now, before, paired=False)
     evidence = Evidence.EVERY_RUN if p is None else Evidence.TEST
-    if change.value is None:  # some runs are among failures
+    if change.value is None:  # some values are among failed requests
         change, evidence = replace(change, value=_change_of_medians(now.values, before.values)), Evidence.NONE
     return Check(engine, stage, column, before.overall, now.overall, change, p, evidence)
 
@@ -165,7 +164,7 @@ def _change_of_medians(now: Sequence[float], before: Sequence[float]) -> float:
 
 
 def decided(checks: Sequence[Check], limit: float) -> tuple[Check, ...]:
-    """The checks of a gate with their results, the most severe first."""
+    """Return the checks of a gate with their results, the most severe first."""
     corrected = holm([check.p for check in checks])
     results = [_decided(replace(check, p=p), limit) for check, p in zip(checks, corrected, strict=True)]
     return tuple(sorted(results, key=lambda check: (list(Result).index(check.result), -check.worse)))

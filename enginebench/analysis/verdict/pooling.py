@@ -1,7 +1,7 @@
 """Judge one objective at one load over all repeats of an engine.
 
-Repeats are independent, so their effective requests add up. From three repeats on, the runs are samples too: if they
-differ by more than their requests explain, the spread between them decides how wide the interval is.
+Repeats are independent, so their effective requests add up. With three or more repeats, the runs are samples too: if
+they differ by more than their requests explain, the spread between runs determines the width of the interval.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from enginebench.records.view import Estimate, Judgement, Missing
 
 
 def pooled(judgements: Sequence[Judgement]) -> Judgement:
-    """Return the share of all runs with its interval, and the side of the objective's share on which it lies.
+    """Return the share over all runs with its interval, and whether it is above or below the objective's share.
 
-    Cut-off requests are counted first as misses, then as hits; if the two verdicts differ, there is none.
+    Cut-off requests are counted first as misses, then as hits; if the two verdicts differ, there is no verdict.
     """
     if len(judgements) == 1:
         return judgements[0]
@@ -41,7 +41,7 @@ def _settled(judgement: Judgement, met: float) -> Judgement:
 
 
 def _together(judgements: Sequence[Judgement]) -> Judgement:
-    """Pool the runs. One without requests, as of a server that hung, is no evidence that the load is met."""
+    """Pool the runs. A run without requests, because the server hung, is no evidence that the objective is met."""
     valued = [judgement for judgement in judgements if judgement.share.value is not None]
     if not valued:
         return judgements[0]
@@ -70,14 +70,14 @@ def _pool(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def _worth(value: float, runs: Sequence[float]) -> float:
-    """Return how many independent requests have the error that the spread between runs makes."""
+    """Return the number of independent requests with the same error as the spread between runs."""
     variance = sum((run - value) ** 2 for run in runs) / (len(runs) - 1) / len(runs)
     return value * (1 - value) / variance if variance > 0 else math.inf
 
 
 def _without_intervals(judgements: Sequence[Judgement], plain: Estimate, runs: Sequence[float]) -> Judgement:
     """Judge by the spread of the runs if their requests do not show their correlation, else by the answer that all runs
-    have."""
+    share."""
     objective, between = judgements[0].objective, repeats_interval(runs).clipped(0.0, 1.0)
     if between.low is not None and between.low < (between.high or 0.0):
         answer = answer_of(between.low, between.high, objective.q)

@@ -1,4 +1,4 @@
-"""Does an engine meet its service-level objectives at a load? Judged over all repeats of that load together.
+"""Judge whether an engine meets its service-level objectives at a load, over all repeats of that load together.
 
 Three values always go together: the status as measured, the share of requests within every limit, and whether the
 status is confirmed. docs/metrics.md defines them.
@@ -15,7 +15,7 @@ from enginebench.records.rules import as_measured, overall
 from enginebench.records.slo import Objective
 from enginebench.records.view import Judgement, Missing, StageView
 
-MIN_AGREEING_RUNS = 5  # from here on a status that every run has alone is confirmed (sign test)
+MIN_AGREEING_RUNS = 5  # that each have the same status confirm it (sign test)
 
 
 class Status(Enum):
@@ -37,7 +37,7 @@ class ObjectiveVerdict:
 class SloVerdict:
     """A load against all objectives, over its `runs` repeats.
 
-    `share` of the `n` attempted requests were within every limit. `agreeing` runs have the status by themselves.
+    `share` of the `n` attempted requests were within every limit. `agreeing` runs have the status individually.
     `missing` says why the status is not measured.
     """
 
@@ -52,7 +52,7 @@ class SloVerdict:
 
     @property
     def by_runs(self) -> bool:
-        """Return whether the agreement of the runs alone confirms the status (sign test)."""
+        """Return whether the agreement of the runs is enough to confirm the status (sign test)."""
         return self.runs >= MIN_AGREEING_RUNS and self.agreeing == self.runs
 
 
@@ -86,7 +86,7 @@ def _judgement(stage: StageView, objective: Objective) -> Judgement:
 
 def _status(stages: Sequence[StageView], objective: Objective) -> Status:
     """Return whether the nearest-rank percentile of the pooled requests is within the limit, for any outcome of cut-off
-    requests. It is unknown if a run has requests that could not be judged, because their tokens are unknown.
+    requests. The status is unknown if the tokens of some requests are unknown, so that they could not be judged.
     """
     judgements = [_judgement(stage, objective) for stage in stages if stage.requests]
     if not judgements or any(judgement.share.value is None and not judgement.unknown for judgement in judgements):
@@ -104,15 +104,14 @@ def _combine(statuses: Sequence[Status]) -> Status:
 
 
 def _share_within(stages: Sequence[StageView]) -> tuple[float | None, int]:
-    """The share of the attempted requests of all runs that were within every limit, and their number."""
+    """Return the share of attempted requests of all runs that were within every limit, and the number attempted."""
     shares = [stage.attained for stage in stages if stage.attained is not None]
     n = sum(share.n for share in shares)
     return (sum((share.value or 0.0) * share.n for share in shares) / n if n else None), n
 
 
 def _missing(stages: Sequence[StageView], objectives: Sequence[Objective]) -> Missing:
-    """The requests that decide were cut off by the end of the run, or their tokens are unknown, unless something was
-    not observed at all."""
+    """Return the code: something was not observed, or the deciding requests were cut off or have unknown tokens."""
     judgements = [_judgement(stage, objective) for stage in stages if stage.requests for objective in objectives]
     reasons = {judgement.share.missing for judgement in judgements}
     if Missing.UNCOUNTED in reasons:

@@ -31,9 +31,9 @@ UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "*", "≥", "<",
 SIMULATED = "simulated"
 DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
 DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
-UNTESTED = "ᵇ"  # behind a ratio of too few repeats
+UNTESTED = "ᵇ"  # after a ratio of too few repeats
 NO_DIFFERENCE = "not significant"
-SAME = 0.0005  # a relative change below it is none
+SAME = 0.0005  # a smaller relative change counts as none
 
 NO_BREAK = "\u00a0"
 UNITS = r"(?:ms|s|µs|min|h|%|users?|requests|tokens/s|req/s|points|of)"
@@ -44,8 +44,8 @@ _control = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u206
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A cell as text: `note` is an interval or a remark, which may stand below `text`. `signs` are those that the
-    legend explains, and `value` is what a column is sorted by."""
+    """A cell as text: `note` is an interval or a remark, which may be placed below `text`. The legend explains `signs`.
+    A column is sorted by `value`."""
 
     text: str
     note: str = ""
@@ -84,7 +84,7 @@ def glued(text: str) -> str:
 
 
 def load_number(load: float) -> str:
-    """`1,200`, `7.71`, `2.5`"""
+    """Write `1,200`, `7.71`, `2.5`."""
     return f"{load:,.0f}" if load == round(load) or load >= 1000 else f"{load:.3g}"
 
 
@@ -138,7 +138,7 @@ def _capacity(capacity: Capacity) -> Shown:
 
 
 def _reason(verdict: LoadVerdict | None) -> str:
-    """Name the metrics that missed their limits, if some of several did: `: TPOT`."""
+    """Name the metrics that missed their limits, if not all of several did: `: TPOT`."""
     objectives = () if verdict is None else verdict.slo.objectives
     missed = [own.objective.text.partition(" ")[0] for own in objectives if own.status is Status.MISSED]
     return f": {', '.join(dict.fromkeys(missed))}" if 0 < len(missed) < len(objectives) else ""
@@ -212,7 +212,7 @@ def _unit(value: float, unit: str) -> ShownUnit:
 
 
 def _interval(estimate: Estimate, unit: ShownUnit) -> str:
-    """Write the interval in the unit of the value, without repeating the unit; one without an upper end is none."""
+    """Write the interval in the unit of the value, without repeating the unit; nothing if it has no upper end."""
     low, high = estimate.ends
     if low is None or high is None or math.isinf(high):
         return ""

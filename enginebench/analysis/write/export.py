@@ -29,11 +29,11 @@ from enginebench.settings.schema import UserMistake
 
 CAPACITY = ("engine", "unit", "load", "beyond", "confirmed", "certified", "estimate")  # the fields that JSON has
 VERDICT = ("status", "confirmed", "share", "n", "runs", "agreeing", "missing")
-FORMULA = r"^[=+\-@\t\r]"  # a spreadsheet would run what begins like that
+FORMULA = r"^[=+\-@\t\r]"  # a spreadsheet would run such text
 
 
 def write(document: Document, path: Path, inside: bool = False) -> None:
-    """Write to a file that was named, or `inside` a folder that may come from elsewhere, in which links are replaced.
+    """Write to a file that the user named, or `inside` a folder that may come from elsewhere, where links are replaced.
 
     Raises `UserMistake` for a suffix that names no format, `OSError` if the file cannot be written.
     """
@@ -106,7 +106,7 @@ def plain(value: Any) -> Any:
 
 
 def _shortened(value: Any) -> Any:
-    """Replace objects with a name or a text by it, and a verdict by the fields that a reader needs."""
+    """Replace objects by their name or text, if any, and a verdict by the fields that a reader needs."""
     match value:
         case Capacity():
             verdicts = [{"stage": v.stage, "load": v.load} | plain(v.slo) for v in value.verdicts]
@@ -151,7 +151,7 @@ def _write_markdown(document: Document, path: Path, inside: bool) -> None:
         return
     pictures: dict[str, str] = {}
     for figure in (block for block in document.blocks if isinstance(block, Figure)):
-        key = re.sub(r"[^A-Za-z0-9_.-]+", "-", figure.key)  # it may name an engine, whose label may hold anything
+        key = re.sub(r"[^A-Za-z0-9_.-]+", "-", figure.key)  # may contain an engine's label, with any characters
         name = f"{path.stem}-charts/{key}.svg"
         if name in pictures.values():
             name = name.replace(".svg", f"-{len(pictures)}.svg")

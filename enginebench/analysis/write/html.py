@@ -18,7 +18,7 @@ from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.sentence import sentence
 from enginebench.analysis.write.svg import svg
 
-TABLED = ("load", "pareto")  # charts whose numbers stand in a table of their own below them
+TABLED = ("load", "pareto")  # charts with their numbers in a table below
 
 
 def page(document: Document) -> str:
@@ -47,7 +47,7 @@ def kind(block: Block) -> str:
 
 
 def _names(document: Document) -> tuple[list[str], list[str]]:
-    """Return the engines in the order of the candidates, and the other series of charts, which have colours too."""
+    """Return the engines in the order of the candidates, and other series of charts, which need colours too."""
     engines: list[str] = []
     other_series: list[str] = []
     for block in document.blocks:

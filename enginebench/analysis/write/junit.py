@@ -1,6 +1,6 @@
 """The checks of a gate as JUnit XML, for a CI server.
 
-They are the rows of the document's table `CHECKS`: the result, engine, load and metric of each, then its numbers.
+The checks are the rows of the document's table `CHECKS`: result, engine, load and metric, then numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAMED = 4  # columns before the numbers
 
 
 def junit(document: Document) -> str:
-    """A suite for each engine and load, with a case for each metric."""
+    """Write a suite for each engine and load, with a case for each metric."""
     root = ElementTree.Element("testsuites", name=sentence(document.answer))
     suites: dict[str, ElementTree.Element] = {}
     for table in (block for block in document.blocks if isinstance(block, Table) and block.key == CHECKS):
@@ -39,7 +39,7 @@ def junit(document: Document) -> str:
 def _case(
     root: ElementTree.Element, suites: dict[str, ElementTree.Element], table: Table, cells: list[Shown], code: int
 ) -> None:
-    """A missing part fails, unless the gate passed without it."""
+    """Add a case. A missing part fails, unless the gate passed without it."""
     result, engine, load, metric = (cell.text for cell in cells[:NAMED])
     place = ", ".join(filter(None, (engine, load)))
     if place not in suites:

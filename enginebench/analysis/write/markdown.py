@@ -11,12 +11,12 @@ from enginebench.analysis.write.cells import clean, show
 from enginebench.analysis.write.chart_table import chart_table
 from enginebench.analysis.write.sentence import sentence
 
-MAX_POINTS = 40  # numbers of a chart that stand in for its picture
+MAX_POINTS = 40  # of a chart whose numbers replace its picture
 _special = re.compile(r"[\\`*_\[\]|<>#~]|(?<=\w):(?=//)|(?<=www)\.|&(?=#?\w+;)")
 
 
 def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> str:
-    """`pictures` are the files of the charts, by their keys; without them a chart is a table."""
+    """Write a document. `pictures` are the files of the charts by key; without a file, a chart becomes a table."""
     pictures = pictures or {}
     tested, slo = phrases.tested_line(document.tested), phrases.slo_line(document.objectives)
     parts = [f"# {escaped(phrases.title(document))}", f"**{escaped(sentence(document.answer))}**"]
@@ -31,7 +31,7 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
         parts.append(f"**{phrases.warnings_title(document.warnings, len(document.warnings))}**")
         parts.append("\n".join(map(_warning, document.warnings)))
     for section in document.sections:
-        heading = f"### {escaped(section.title)}"  # a table of the section's own title needs none
+        heading = f"### {escaped(section.title)}"  # a table with the section's title has no heading
         blocks = [part for block in section.blocks for part in _block(block, pictures) if part != heading]
         if section.folded:
             parts += [f"<details><summary>{_html(section.title)}</summary>", *blocks, "</details>"]
@@ -42,7 +42,7 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
 
 
 def table(block: Table) -> str:
-    """Write intervals behind their numbers."""
+    """Write a table, with intervals after their numbers."""
     block = block.without_empty_columns()
     headings = [escaped(column.heading) for column in block.columns]
     sides = [":---" if column.text else "---:" for column in block.columns]

@@ -1,4 +1,4 @@
-"""Points of a chart: what their marks mean, and how they are joined."""
+"""Points of a chart: the meaning of their marks, and the lines between them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def statuses(points: Iterable[Point]) -> list[tuple[Status, bool]]:
 
 def steps(places: Sequence[tuple[float, float, Point]], kind: str) -> str:
     """Draw the path that joins the points: on a Pareto front with the step at the slower speed, over time at the later
-    one. A failed point breaks the line. Nothing joins loads, which readers take for measured in between."""
+    time. A failed point breaks the line. Loads are not joined, because a line would look measured."""
     path, before = "", None
     for x, y, point in places:
         if point.failed:

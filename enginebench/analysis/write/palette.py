@@ -1,8 +1,8 @@
 """Colours of the report, for light and dark pages.
 
-Charts and style sheet name colours as CSS variables, which the page defines once for light and once for dark screens.
-Engines have colours that people with colour-blindness can distinguish too (the first four after Okabe & Ito 2008), and
-their names stand in every chart. All colours are legible as text on their page: contrast above 4.5.
+Charts and the style sheet use CSS variables, which the page defines once for light and once for dark screens. People
+with colour blindness can distinguish the engines' colours too (the first four after Okabe & Ito 2008), and every chart
+has the engines' names. All colours are legible as text on their page: contrast above 4.5.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
-MAX_NAMES = 3  # engines, models or formats that a line names
-MAX_LOADS = 8  # that a line lists
+MAX_NAMES = 3  # engines, models or formats in a line
+MAX_LOADS = 8  # in a line
 MEANINGS = {
     Missing.NOT_OBSERVED: "not measured",
     Missing.FEW_REPEATS: "fewer than three repeats: not tested",
@@ -43,7 +43,7 @@ MEANINGS = {
     Missing.CYCLIC: "requests repeat in cycles: no interval",
     Missing.UNCOUNTED: "the tokens of the answers are unknown",
 }
-"""Codes that need other words than their names."""
+"""Words for codes that are not their names."""
 LEGEND = {
     UNCONFIRMED: "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
     OPEN_ENDED: "nothing higher was tested",
@@ -98,7 +98,7 @@ WARNINGS = {
 
 
 def title(document: Document) -> str:
-    """Return the title, or for a document without one its engines: `vllm and candle`."""
+    """Return the title or, if there is none, the engines: `vllm and candle`."""
     return clean(document.title or _engines(document.tested))
 
 
@@ -149,7 +149,7 @@ def legend(document: Document) -> tuple[tuple[str, str], ...]:
 
 
 def legend_of_sections(document: Document) -> tuple[tuple[str, str], ...]:
-    """Return the signs that only sections use."""
+    """Return the signs and meanings that only sections use."""
     explained = legend(document)
     return tuple(sign for sign in _legend(signs_of(document.blocks)) if sign not in explained)
 
@@ -178,7 +178,7 @@ def next_title(step: NextStep) -> str:
 
 
 def about(seconds: float) -> str:
-    """Write an estimate, which has no more than two digits: `about 50 s`, `about 4 min`, `about 2 h`."""
+    """Write an estimate with at most two digits: `about 50 s`, `about 4 min`, `about 2 h`."""
     for size, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * size:
             return f"about {seconds / size:.0f} {unit}"
@@ -285,7 +285,7 @@ def _repeats(tested: Tested) -> str:
 
 
 def _hardware(tested: Tested) -> str:
-    """Describe the machine of the servers; if they run elsewhere, that of the load generator."""
+    """Describe the servers' machine or, if the servers run elsewhere, the load generator's."""
     machines = tested.hardware
     if len(machines) != 1:
         return f"{len(machines)} different machines" if machines else ""

@@ -18,7 +18,7 @@ def width_of(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`low` is at the pixel `start` and `high` at `end`; values beyond them are drawn at the edge."""
+    """`low` is at the pixel `start` and `high` at `end`; values outside are drawn at the edge."""
 
     low: float
     high: float
@@ -52,7 +52,7 @@ class Scale:
         return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
     def _logarithmic(self) -> list[float]:
-        """Return 1, 2 and 5 times each power of ten, or if these are more than nine the powers alone."""
+        """Return 1, 2 and 5 times each power of ten or, if that makes more than nine ticks, only the powers."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         ticks = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
         ticks = [tick for tick in ticks if self.low <= tick * (1 + 1e-9) and tick <= self.high * (1 + 1e-9)]
@@ -71,7 +71,7 @@ def scale_of(values: Sequence[float], start: float, end: float, kind: Kind = "li
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move positions until any two have at least `gap` between them, from `low` to `high`."""
+    """Move positions until they are at least `gap` apart, from `low` to `high`."""
     if not positions:
         return []
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
@@ -96,7 +96,7 @@ class Box:
     bottom: float
 
     def overlap(self, other: Box) -> float:
-        """Return the area that both cover."""
+        """Return the area that both boxes cover."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.bottom, other.bottom) - max(self.top, other.top)
         return max(width, 0.0) * max(height, 0.0)
@@ -104,7 +104,7 @@ class Box:
 
 @dataclass(slots=True)
 class Labels:
-    """Places texts where they cover neither each other nor, if possible, a point; `inside` is the plot."""
+    """Places texts so that they do not cover each other or, if possible, points; `inside` is the plot."""
 
     inside: Box
     texts: list[Box] = field(default_factory=list)
@@ -114,8 +114,8 @@ class Labels:
         self.points.append(Box(x - size, y - size, x + size, y + size))
 
     def place(self, text: str, anchors: Sequence[tuple[float, float]], needed: bool = False) -> Box | None:
-        """The best box whose lower left corner is one of `anchors`. `None` if each would cover another text or leave
-        the plot, and the label is not `needed`."""
+        """Return the best box whose lower left corner is one of `anchors`. `None` if every box would cover another text
+        or leave the plot, unless the label is `needed`."""
         boxes = [Box(x, y - FONT, x + width_of(text), y + 2) for x, y in anchors]
         costs = [self._cost(box) for box in boxes]
         best = min(range(len(boxes)), key=costs.__getitem__)

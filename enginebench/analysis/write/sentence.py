@@ -134,7 +134,7 @@ def _evidence(capacity: Capacity, load: float | None, values: Sequence[float | N
 
 
 def _percentiles(objectives: Sequence[Objective], values: Sequence[float | None]) -> list[str]:
-    """Write the limited latencies: `80.3 ms`, or with their names, if there are several: `TTFT p95 80.3 ms`."""
+    """Write the limited latencies: `80.3 ms`; if there are several, with names: `TTFT p95 80.3 ms`."""
     titles = [f"{objective.text.partition(' ≤')[0]} " if len(objectives) > 1 else "" for objective in objectives]
     pairs = zip(titles, values, strict=False)
     return [f"{title}{format_seconds(value)}" for title, value in pairs if value is not None]
@@ -167,7 +167,7 @@ def _best(answer: BestAnswer) -> str:
 
 
 def _rank(answer: BestAnswer, end: str = "") -> str:
-    """Say that the second of several candidates is the next best; of two that is plain."""
+    """Say that the second of several candidates is the next best; with two candidates, that is obvious."""
     return f", the next best{end}" if answer.candidates > 2 else ""
 
 
@@ -227,7 +227,7 @@ def _remarks(capacity: Capacity) -> str:
 
 
 def _both(best: Contender, following: Contender) -> str:
-    """Say whether the two meet the SLO at this load."""
+    """Say whether the two engines meet the SLO at this load."""
     verdicts = [contender.slo for contender in (best, following)]
     statuses = [verdict.status for verdict in verdicts if verdict is not None]
     if len(statuses) < 2 or Status.NOT_MEASURED in statuses:
@@ -248,7 +248,7 @@ def _ratio(estimate: Estimate) -> str:
 
 
 def _runs(answer: BestAnswer) -> str:
-    """Write how many runs a ratio rests on that was not tested."""
+    """Write the number of runs behind an untested ratio."""
     if answer.significant is not None:
         return ""
     return " (one run each)" if answer.repeats <= 1 else f" ({answer.repeats} runs each, not tested)"
@@ -300,7 +300,7 @@ def _replicas(answer: ReplicasAnswer) -> str:
 
 
 def _reason(candidates: Sequence[Replicas]) -> str:
-    """Write why the first of the candidates has no number."""
+    """Write why the first candidate has no number."""
     missing = candidates[0].missing
     return NOT_PLANNED[missing] if missing is not None else NOT_PLANNED[NotPlanned.NOT_MEASURED]
 

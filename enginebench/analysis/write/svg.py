@@ -1,8 +1,8 @@
-"""Charts as SVG, drawn here: the page, the `.svg` file and pictures in Markdown are the same drawing.
+"""Charts as SVG: the page, the `.svg` file and pictures in Markdown are the same drawing.
 
-Measured points are joined by steps, and nothing is drawn between two loads that would look measured. Bars are 95 %
-intervals. A filled point meets the SLO, a hollow one is not confirmed, and a cross misses it. Colours are variables of
-the page, so that one drawing serves light and dark screens; every part of a series has the class of its engine.
+Points are joined by steps, except between two loads, where a line would look measured. Bars are 95 % intervals. A
+filled point meets the SLO, a hollow point is not confirmed, and a cross misses the SLO. Colours are variables of the
+page, so that one drawing serves light and dark screens; every part of a series has the class of its engine.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from enginebench.analysis.write.phrases import limit_title
 from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
 from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value
 
-WIDTH, HEIGHT = 440, 320  # legible on a telephone too
+WIDTH, HEIGHT = 440, 320  # also legible on a phone
 TOP, BOTTOM = 26, 40
-MAX_NAME = 16  # letters of a series' name
+MAX_NAME = 16  # characters of a series' name
 LOGARITHMIC = 20  # durations that span more than this factor are drawn on a logarithmic axis
 MAX_DODGE = 22  # pixels between the first and the last engine at one load
 LEGEND_GAP = 22  # pixels of a mark and the space around it
-BEYOND = 2  # intervals stretch the axis to this factor of the largest value at most
+BEYOND = 2  # intervals stretch the axis to at most this factor of the largest value
 
 
 def svg(figure: Figure, slots: Mapping[str, int] | None = None, standalone: bool = False) -> str:
-    """`slots` are the colours of the engines. A `standalone` picture carries its title and colours."""
+    """Draw a chart. `slots` are the engines' colours. A `standalone` picture includes its title and colours."""
     slots = slots_of(series.name for series in figure.series) if slots is None else slots
     drawing = _Drawing.from_figure(figure, slots)
     top = LINE + 6 if standalone else 0
@@ -186,7 +186,7 @@ class _Drawing:
             yield _label(box, text, "limit-text halo")
 
     def _places(self, index: int, series: Series) -> list[tuple[float, float, Point]]:
-        """Return the pixels of each point; engines at one load stand next to each other."""
+        """Return the pixels of each point; engines at one load are next to each other."""
         count = len(self.series)
         shift = (index - (count - 1) / 2) * min(6, MAX_DODGE / max(count - 1, 1)) if self.figure.kind == "load" else 0.0
         return [(self.x(point.x) + shift, self._height(point), point) for point in series.points]
@@ -238,7 +238,7 @@ class _Drawing:
         return f"{series.name} at {place}: {value}{unit}{interval}{'' if status is None else f', {STATUSES[status]}'}"
 
     def _names(self) -> Iterator[str]:
-        """Write names at the right, as high as each engine's last point, joined to it by a thin line."""
+        """Write each engine's name at the right, at the height of its last point, with a thin line to the point."""
         if len(self.series) < 2:
             return
         lasts = [self._places(index, part)[-1] for index, part in enumerate(self.series)]
@@ -273,7 +273,7 @@ class _Drawing:
 
 
 def _across(figure: Figure, points: Sequence[Point], plot: Box) -> Scale:
-    """Make the horizontal axis. Loads have room at both ends, for engines that stand next to each other."""
+    """Make the horizontal axis. Loads have room at both ends for engines next to each other."""
     values = [point.x for point in points] or [0.0]
     if figure.kind == "distribution":
         return scale_of(values, plot.left, plot.right, "tail")
@@ -289,7 +289,7 @@ def _across(figure: Figure, points: Sequence[Point], plot: Box) -> Scale:
 
 
 def _interval_ends(points: Sequence[Point], heights: Sequence[float]) -> list[float]:
-    """Cut ends of intervals off at the value up to which they stretch the axis."""
+    """Return the ends of intervals, cut off where they would stretch the axis too far."""
     most = BEYOND * max(heights, default=0.0)
     ends = [end for point in points for end in (point.low, point.high) if end is not None and math.isfinite(end)]
     return [min(end, most) for end in ends if end > 0]

@@ -1,7 +1,7 @@
 """A document in a terminal: the first screen, then the sections that are not folded.
 
-Intervals are next to their number if the width allows it, else below it. A table that is still too wide drops the
-columns of the largest rank, and says so. A pipe is as wide as `console.PIPE_WIDTH`.
+Intervals are next to their numbers if the width allows, else below. A table that is still too wide drops the columns of
+the largest rank, and says so. A pipe is as wide as `console.PIPE_WIDTH`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LABEL = 9  # columns of the labels at the left
 
 def print_document(console: Console, document: Document) -> None:
     facts = [("Tested", phrases.tested_line(document.tested)), ("SLO", phrases.slo_line(document.objectives))]
-    verdict_first = isinstance(document.answer, GateAnswer)  # a log of CI is searched for it
+    verdict_first = isinstance(document.answer, GateAnswer)  # easier to find in a CI log
     if not verdict_first:
         _print_facts(console, facts)
         console.print()
@@ -55,7 +55,7 @@ def print_document(console: Console, document: Document) -> None:
         _print_warnings(console, document.warnings)
     shown = replace(document, sections=tuple(section for section in document.sections if not section.folded))
     for section in shown.sections:
-        blocks = [block for block in section.blocks if not isinstance(block, Figure)]  # a page has room for them
+        blocks = [block for block in section.blocks if not isinstance(block, Figure)]  # figures are on the page
         if blocks:
             console.print()
             console.print(RichText(clean(section.title), style="bold underline"))
@@ -71,7 +71,7 @@ def print_legend(console: Console, legend: Sequence[tuple[str, str]]) -> None:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table within the width of the console; if even its main columns are too wide, names are broken."""
+    """Print a table within the width of the console; break names if even its main columns are too wide."""
     layout = _layout(table.without_empty_columns(), console.width)
     if table.title:
         console.print(RichText(clean(table.title), style="bold"))
@@ -86,7 +86,7 @@ def print_table(console: Console, table: Table) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The columns that fit, with the width of each; `stacked`: notes stand below their numbers."""
+    """The columns that fit, with the width of each; `stacked`: notes are below their numbers."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Shown, ...], ...]
@@ -117,7 +117,7 @@ def _layout(table: Table, width: int) -> _Layout:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked: bool) -> tuple[int, ...]:
-    """Return the least width of each column: of a heading, which is broken between words, the longest word counts."""
+    """Return the minimum width of each column. Headings are broken between words, so their longest word counts."""
     widths = []
     for k, column in enumerate(columns):
         texts = [cell_len(row[k].text) for row in rows]
@@ -133,7 +133,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Shown]], stacked:
 
 
 def _note_lines(cell: Shown, stacked: bool) -> list[str]:
-    """Break a remark into lines if it stands below its number; an interval is never broken."""
+    """Break a remark into lines if it is below its number; never break an interval."""
     return textwrap.wrap(cell.note, NOTE_WIDTH) if stacked and cell.note[:1].isalpha() else [cell.note]
 
 
@@ -155,7 +155,7 @@ def _drawn(layout: _Layout) -> RichTable:
 
 
 def _cell(layout: _Layout, k: int, cell: Shown) -> RichText:
-    """Align numbers, and the notes behind them, with those of the other rows."""
+    """Align numbers, and the notes after them, with those of other rows."""
     style, note_style = STYLES[cell.tone], "dim" if layout.stacked else ""
     if layout.stacked or layout.columns[k].text:
         between = ("\n" if layout.stacked else " ") if cell.note else ""

@@ -1,6 +1,6 @@
 """A small chart of a figure for the terminal.
 
-One engine over its loads, or over time, is a plot; several engines are bars at the load they are compared at:
+One engine over its loads, or over time, is a plot; several engines are bars at the load of the comparison:
 
     TTFT p95 at 8 users, SLO ≤ 600 ms
     vLLM       ▇▇▇▇▇▇▇                       ┊   210 ms
@@ -84,7 +84,7 @@ def _plot(figure: Figure, series: Series, width: int) -> list[str]:
         return []
     values = [*finite, *([figure.limit] if figure.limit else [])]
     low, high = min(values), max(max(values), 1.5 * min(values))
-    vertical = Scale(low, high, 0, HEIGHT - 1, "log")  # row 0 is at the bottom, a failed request in the topmost row
+    vertical = Scale(low, high, 0, HEIGHT - 1, "log")  # row 0 is at the bottom; failed requests are in the top row
     labels = {0: _text(low, figure.y), HEIGHT - 1: _text(high, figure.y)}
     if figure.limit:
         labels[round(vertical(figure.limit))] = limit_text(figure)
@@ -113,7 +113,7 @@ def _columns(points: Sequence[Point], logarithmic: bool, width: int) -> list[int
 
 
 def _ticks(columns: Sequence[int], points: Sequence[Point], figure: Figure) -> tuple[str, str]:
-    """Return the labels below the axis, and the axis with its marks and, if it is time, its spans."""
+    """Return the labels below the axis, and the axis with its marks and, over time, spans."""
     width = max(columns) + 1
     base, line = ["─"] * width, ""
     first, last = points[0].x, points[-1].x

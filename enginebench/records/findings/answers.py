@@ -1,4 +1,4 @@
-"""Checks of one stage's requests and answers: did they fail, and are their tokens what they seem?"""
+"""Checks of one stage's requests and answers: failures, and the number and timing of tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, StageView
 
 FAILURE_SHARE = 0.01
-MAX_ATTEMPTS = 1.5  # for each question
+MAX_ATTEMPTS = 1.5  # per question
 AT_ONCE_SHARE = 0.1  # of the streamed answers
 COUNT_TOLERANCE = 0.05
 PER_CHUNK = (0.9, 1.1)  # tokens
@@ -20,7 +20,7 @@ RECONNECTED_SHARE = 0.01
 
 
 def failures(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report failures and retries: clients that ask again add load just when there is too much."""
+    """Report failures and retries: retries add load to a server that is already overloaded."""
     share, rate = view.value("failure_share"), view.value("failure_rate")
     if view.failed and share is not None:
         per_second = "" if rate is None else f", {significant(rate)} per second"
@@ -76,7 +76,7 @@ def token_counts(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def _server_counts_otherwise(view: StageView) -> bool:
-    """A server may count a request's tokens when it ends, so tokens in flight at the edges may fall on either side."""
+    """Return whether the counts differ by more than tokens in flight at the edges, which may fall on either side."""
     server, client = view.counts.get("server_tokens"), view.counts.get("client_tokens")
     if server is None or client is None:
         return False

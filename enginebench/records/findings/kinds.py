@@ -3,10 +3,10 @@
 python -m enginebench.records.findings.kinds        # the table of docs/troubleshooting.md
 
 A kind that is added here appears on every surface: terminal, page, Markdown, CSV, JSON, compare and gate. During the
-run only latencies, outcomes, throughput and goodput are known; a check that needs nothing else also appears in the
+run only latencies, outcomes, throughput and goodput are known; findings that need nothing else also appear in the
 progress line, on Locust's page, in `live.json` and in the exporter. Checks of a stage are in `load_generator.py`,
-`load.py` and `answers.py`; those of a whole run are in `enginebench/analysis/summary/findings.py`, and those of several
-runs in `enginebench/analysis/sections/warnings.py`.
+`load.py` and `answers.py`; checks of a whole run are in `enginebench/analysis/summary/findings.py`, and checks of
+several runs in `enginebench/analysis/sections/warnings.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Check = Callable[[StageView, RunMeta], Iterable[Evidence]]
 class Kind:
     """A kind of finding, as the documentation explains it.
 
-    `check` yields nothing if all is well, or if its inputs were not observed. Its evidence may have a remedy for its
-    cause, which replaces `remedy`.
+    `check` yields nothing if all is well, or if its inputs were not observed. Evidence may carry its own remedy, which
+    replaces `remedy`.
     """
 
     name: str
@@ -252,7 +252,7 @@ def findings_of(evidence: Iterable[tuple[Kind, Evidence]], label: str | None) ->
 
 
 def findings_of_view(view: StageView, run: RunMeta) -> tuple[Finding, ...]:
-    """Return the findings of one view, even during its stage, including lost processes."""
+    """Return the findings of one view, including lost processes; also while its stage is running."""
     lost = (process for process in run.lost if not view.complete or process.t < view.end * SECOND)
     missing = KIND_BY_NAME["load_missing"]
     losses = ((missing, load_generator.process_lost(process)._replace(stage=view.key)) for process in lost)

@@ -1,4 +1,4 @@
-"""Checks of a stage's load: was it the planned one, was it steady, and did the server sustain it?"""
+"""Checks of a stage's load: was it as planned, was it steady, and did the server sustain it?"""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enginebench.records.formatting import counted, format_bytes, format_count, 
 from enginebench.records.run import RunMeta
 from enginebench.records.view import Evidence, Missing, StageView
 
-CUT_OFF_SHARE = 0.01  # p99 leaves out as many
+CUT_OFF_SHARE = 0.01  # p99 leaves out the same share
 LITTLE_TOLERANCE = 0.10
-LITTLE_WINDOWS = 5  # Little's law compares only windows that are this many times longer than the mean request
+LITTLE_WINDOWS = 5  # Little's law needs a window this many times longer than the mean request
 MEMORY_GROWTH = (16 * 1024 * 1024, 0.05)  # (bytes, share) that caches may add
-MEMORY_SECONDS = 600.0  # caches fill in shorter windows
+MEMORY_SECONDS = 600.0  # in shorter windows, caches still fill
 MEMORY = {"engine_memory_bytes": "engine", "process_memory_bytes": "process"}
 BACKLOG = (4.0, 0.05)  # (standard deviations, share of the requests): more arrivals than ends if a backlog grew
 THROTTLED_SHARE = 0.01  # of the window
@@ -43,7 +43,7 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def unsteady(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report a backlog and what contradicts Little's law; series are tested when the run is over."""
+    """Report a backlog and a violation of Little's law; series are tested when the run is over."""
     yield from _backlog(view)
     concurrency, by_law = view.value("concurrency"), view.value("littles_law")
     if concurrency and by_law is not None and abs(by_law / concurrency - 1) > LITTLE_TOLERANCE:
@@ -56,14 +56,14 @@ def unsteady(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def _backlog(view: StageView) -> Iterator[Evidence]:
-    """An open loop does not wait for the server, so unanswered requests pile up."""
+    """Report unanswered requests that pile up, because an open loop does not wait for the server."""
     offered, achieved = view.value("offered_rate"), view.value("achieved_rate")
     concurrency = view.value("concurrency")
     if not view.is_open or view.varies or offered is None or achieved is None or concurrency is None:
         return
     ended = achieved + (view.value("failure_rate") or 0.0)
     behind = (offered - ended) * view.seconds
-    # In flight at either end of a stable window: about Poisson, so their difference has twice the mean as its variance.
+    # Requests in flight at each end of a stable window are about Poisson: the variance of their difference is 2 · mean.
     deviation = math.sqrt(2 * concurrency)
     if behind > max(BACKLOG[0] * deviation, BACKLOG[1] * view.requests):
         yield Evidence(
@@ -75,8 +75,8 @@ def _backlog(view: StageView) -> Iterator[Evidence]:
 
 
 def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report users who send together, or whose latencies repeat: equal lengths cause both, and so does a full queue
-    in which the users keep their order."""
+    """Report users who send together, or whose latencies repeat. Causes are equal lengths, or a full queue in which the
+    users keep their order."""
     dispersion = view.value("dispersion")
     varied = not str(run.workload.get("output_tokens") or 1).isdigit()
     remedy = "`enginebench run rate` sends requests independently of each other" if varied else ""
@@ -100,7 +100,7 @@ def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:
             continue
         growth = level.last - level.first
         if growth > max(MEMORY_GROWTH[0], MEMORY_GROWTH[1] * level.first):
-            hourly = growth / (0.9 * view.seconds) * 3600  # from the middle of the first tenth to that of the last
+            hourly = growth / (0.9 * view.seconds) * 3600  # 0.9: between the middles of the first and last tenths
             span = f"from {format_bytes(level.first)} to {format_bytes(level.last)}"
             grown.append(f"{title} {span} ({format_bytes(hourly)} an hour)")
     if grown:
@@ -108,7 +108,7 @@ def memory_grew(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def gpu_throttled(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report throttling other than by the power limit, at which a busy GPU may always be."""
+    """Report throttling, except by the power limit: a busy GPU may always be at it."""
     throttled = view.gauges.get("gpu_throttled")
     if throttled is not None and throttled.mean > THROTTLED_SHARE:
         share = format_share(throttled.mean)

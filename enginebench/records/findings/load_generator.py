@@ -1,4 +1,4 @@
-"""Checks of the load generator in one stage: was it late, how exact are its times, and did it make the planned load?"""
+"""Checks of the load generator in one stage: was it late, how exact are its times, was the load as planned?"""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from enginebench.records.stage import SECOND
 from enginebench.records.view import Evidence, Severity, StageView
 
 # The allowed lateness is the larger of a duration and a share of the median TTFT.
-LATE = ((0.005, 0.05), (0.020, 0.25))  # (seconds, share) for a warning, and beyond that for an invalid run
-ERROR = (0.001, 0.05)  # (seconds, share) for a warning, of its calibrated error
+LATE = ((0.005, 0.05), (0.020, 0.25))  # (seconds, share) for a warning, and for an invalid run
+ERROR = (0.001, 0.05)  # calibrated error (seconds, share) for a warning
 MIN_REQUESTS = 100  # with fewer, a p99 is a single request
-READ_TOGETHER = 0.01  # share of first tokens that were read late and with others: from here on it moves p99
+READ_TOGETHER = 0.01  # share of first tokens read late and together with others that moves p99
 CPU_BOUND = 0.9  # cores of a process that has one thread
-CROWDED = 0.1  # share of the time in which it was ready to run and had no core
-USERS_RUNNING = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
+CROWDED = 0.1  # share of the time in which the load generator was ready to run and had no core
+USERS_RUNNING = (0.99, 0.90)  # share of the planned users, below which there is a warning, or the run is invalid
 OWN_CORE = "give the load generator a core of its own (taskset, or fewer threads for the server) or another machine"
 
 
 def late(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report late requests, late reads and missing CPU time; other programs on its cores decide what helps."""
+    """Report late requests, late reads and missing CPU time. The remedy depends on other programs on the cores."""
     for evidence in (*_late_requests(view), *_late_event_loop(view), *_busy(view)):
         yield evidence._replace(remedy=OWN_CORE) if crowded(view) else evidence
 
 
 def _late_requests(view: StageView) -> Iterator[Evidence]:
-    """Late requests distort the load and what users feel; late reads distort nothing that the kernel has stamped."""
+    """Report late requests, which distort the load and users' latency. Late reads do not distort kernel stamps."""
     sent, read = view.value("send_lag", "p99"), view.value("client_lag", "p99")
     median = f"median TTFT was {format_seconds(_median_ttft(view))}"
     if severity := _lateness(sent, view):
@@ -46,7 +46,7 @@ def _late_requests(view: StageView) -> Iterator[Evidence]:
 
 
 def _late_event_loop(view: StageView) -> Iterator[Evidence]:
-    """A server may write several chunks at once: reading them together is late only if the event loop was."""
+    """Report a late event loop. Chunks read together are not late if the server wrote them together."""
     lag = view.gauges.get("loop_lag")
     if lag is None or _lateness(lag.peak, view) is None:
         return
@@ -55,12 +55,12 @@ def _late_event_loop(view: StageView) -> Iterator[Evidence]:
     if together := _read_together(view):
         severity, evidence = "warn", f"{evidence}: the TTFT of {together} of {view.ok} answers may be overstated"
     elif _lateness(view.value("client_lag", "p99"), view):
-        return  # the late reads are the evidence, and they are without effect
+        return  # the only evidence is late reads, which have no effect
     yield Evidence(severity, evidence)
 
 
 def _read_together(view: StageView) -> int:
-    """Return how many first tokens were read late and with others, 0 if they are too few to move p99."""
+    """Return how many first tokens were read late and with others; 0 if too few to move p99."""
     together = view.count("merged_first")
     return together if together >= READ_TOGETHER * max(1, view.ok) else 0
 
@@ -81,7 +81,7 @@ def crowded(view: StageView) -> bool:
 
 
 def timing_error(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report an error that is known from the calibration and too large for what is measured."""
+    """Report a calibrated error that is too large for the measured latencies."""
     ttft, error = _median_ttft(view), view.value("client_error")
     if ttft and error is not None and error > max(ERROR[0], ERROR[1] * ttft):
         yield Evidence(

@@ -67,7 +67,7 @@ def calibrate(
         raise typer.Exit(2) from None
     deliver(document_of(measured), output or (), as_json)
     path = path_here(processes)
-    if keep(measured, path):  # last: what was measured is shown also where this fails
+    if keep(measured, path):  # last, so that results are shown even if this fails
         log.print(f"Saved in {path}", soft_wrap=True)
     else:
         log.print(f"Not saved: {path} has a calibration of more loads.", soft_wrap=True)

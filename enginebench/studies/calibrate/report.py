@@ -68,7 +68,7 @@ def document_of(calibration: Calibration) -> Document:
 
 
 def _answer(calibration: Calibration) -> CalibrationAnswer:
-    """Up to the highest load with an error of at most `LIMIT`; if there is none, at the lightest load."""
+    """Answer by the highest load with an error of at most `LIMIT`; if there is none, by the lightest load."""
     quiet = sorted(calibration.on("quiet"), key=lambda cell: cell.tokens_per_second)
     highest = calibration.highest_load(LIMIT)
     kept = [cell for cell in quiet if highest is not None and cell.tokens_per_second <= highest] or quiet[:1]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RUNS = RunSettings().runs
 SCENARIO = "quick"
-REPORT = 5.0  # seconds that the last answers, the verdict and the report's page take
+REPORT = 5.0  # seconds for the last answers, the verdict and the report's page
 SCRIPTED = Contender("scripted engine", engine="fake", options=("ttft=0.04", "tpot=0.01", "concurrency=8"))
 
 
@@ -57,7 +57,7 @@ def quick(
     """
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
 
-    if find_spec("polars") is None:  # `make bundle` leaves it out
+    if find_spec("polars") is None:  # missing from `make bundle`
         raise UserMistake("`quick` ends with a report, whose packages are not installed: use `enginebench run`.")
     began = time.monotonic()
     terminal = Terminal()
@@ -83,7 +83,7 @@ def quick(
 
 
 def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
-    """Choose the server to test, and name it in a sentence."""
+    """Return the server to test, and a sentence that names it."""
     from enginebench.studies.quick.discovery import PORTS, find_server
 
     if url is not None:
@@ -103,7 +103,7 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
 
 
 def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: float, terminal: Terminal) -> bool:
-    """Return whether the run came to its end, which leaves time for the report before `ends`. Raises `UserMistake`."""
+    """Run until just before `ends`, with time for the report. Return whether it was completed. Raises `UserMistake`."""
     from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.job import Job
     from loadtests.harness.command.run_order import Repeat, prepared
@@ -114,7 +114,7 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
     seconds = f"{ends - REPORT - began / SECOND:.1f}"
     typed = {"search_seconds": seconds, "runs": str(folder.parent), "run_id": folder.name}
     job = Job.of(find_scenario(SCENARIO), typed | ({"slo": "\n".join(slo)} if slo else {}), 1, ())
-    job = replace(job, variables={GROWS_SINCE: str(began)})  # so that starting server and Locust is part of the time
+    job = replace(job, variables={GROWS_SINCE: str(began)})  # count starting the server and Locust
     (contender,) = prepared(job, [contender], 1)
     try:
         return measure(job, contender, Repeat(0, secrets.token_hex(4)), terminal).complete
@@ -123,7 +123,7 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
 
 
 def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
-    """The report's first screen, on standard output, and its page."""
+    """Print the report's first screen on standard output, and write its page."""
     from enginebench.analysis.commands.output import PAGE, deliver
     from enginebench.analysis.data.run_data import NotARun
     from enginebench.analysis.frame import frame_of

@@ -1,4 +1,4 @@
-"""Find a server to test if none is named, on the ports on which engines listen by default, on this machine."""
+"""Find a server on this machine, on the ports that engines listen on by default, if the user names none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT = 1.0  # seconds
 @dataclass(frozen=True, slots=True)
 class FoundServer:
     url: str
-    port: str  # whose port it is
+    port: str  # the engine that listens there by default
     models: tuple[str, ...]
 
 

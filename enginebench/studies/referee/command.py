@@ -71,7 +71,7 @@ def referee(
 
     check_formats(output or ())
     check_command(command)
-    raise_descriptor_limit()  # of the server, which has a connection for each request in flight
+    raise_descriptor_limit()  # the server has one connection per request in flight
     log, tool, started_at = stderr(), tool_name(command), datetime.now(UTC)
     with ExitStack() as until_the_end:
         place = runs or Path(until_the_end.enter_context(tempfile.TemporaryDirectory()))

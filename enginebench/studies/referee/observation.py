@@ -1,8 +1,8 @@
 """One load test as the server stamped it, and as the load generator reports it.
 
-Both become runs of one stage, from the first request to the end of the last answer, so that the summary of a report
-computes every number of both with the same formulas. Only answered requests are in them, because most load generators
-take their percentiles of those; the others are counted.
+Both observations become runs of one stage, from the first request to the end of the last answer, so that all their
+numbers come from the same formulas. They contain only answered requests, as the percentiles of most load generators do;
+other requests are counted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SUFFIXES = {".json", ".jsonl", ".yaml", ".yml"}
 class Observation:
     """`stage` has the answered requests. `in_flight` is the highest number of requests in flight. `gap_variation` is
     the standard deviation of the gaps between the starts of requests, divided by their mean: 0 for a constant rate,
-    about 1 for Poisson arrivals. Both are unknown for results without single requests."""
+    about 1 for Poisson arrivals. The last two are unknown for results without single requests."""
 
     stage: StageView
     sent: int
@@ -110,10 +110,10 @@ def _true_request(number: int, stamp: dict[str, int], zero: int) -> RequestRecor
 
 
 def reported_results(place: Path, since: float = 0.0) -> tuple[Results | ReportFile, Path] | None:
-    """Read the one load in a file, in a run of ours, or anywhere in a folder, where unreadable files are ignored.
+    """Read the only load in a file, in a run of ours, or anywhere in a folder, whose unreadable files are ignored.
 
-    Return it with its file, or `None` if nothing was written `since` that Unix time. Raises `UserMistake` for several
-    loads and for an unreadable file.
+    Return the load and its file, or `None` if nothing was written after the Unix time `since`. Raises `UserMistake` for
+    several loads and for an unreadable file.
     """
     named = place.is_file() or (place / META).is_file()
     runs = [] if named else [path.parent for path in sorted(place.rglob(META))]

@@ -1,4 +1,4 @@
-"""What a load generator reports next to the true values, as a document."""
+"""A load generator's reported values next to the true values, as a document."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _rate(name: str) -> Row:
     return Row(name, column.full_title, column.unit, lambda o: Estimate(o.stage.value(name)), relative=True)
 
 
-TTFT_ROWS = (_latency(TTFT, "p99"), _latency(TTFT, "p50"))  # the sentence has the first that enough requests support
+TTFT_ROWS = (_latency(TTFT, "p99"), _latency(TTFT, "p50"))  # the sentence shows the first that enough requests support
 ROWS = (
     _count("requests sent", "requests sent", lambda observation: observation.sent),
     _count("requests answered", "requests answered", lambda observation: observation.answered),

@@ -1,4 +1,4 @@
-"""The load generator that is measured: a command with blanks for the server's address and a folder."""
+"""The load generator under test: a command with blanks for the server's address and a folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.guard import start_guarded
 
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL
-INTERVAL = 0.05  # seconds from one look at the load generator to the next
+INTERVAL = 0.05  # seconds between polls of the load generator
 STDERR = 2
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raises `UserMistake` if the command cannot be started or does not name the server."""
+    """Raise `UserMistake` if the command cannot be started or does not name the server."""
     if not any(blank in word for word in command for blank in ("{url}", "{port}")):
         raise UserMistake("the command does not name the server: write {url} where its address belongs.")
     if which(command[0]) is None:
@@ -35,19 +35,19 @@ def fill(word: str, blanks: Mapping[str, str]) -> str:
 
 
 def tool_name(command: Sequence[str]) -> str:
-    """Return the name of the program that `env` or Python runs, if they are the first words, else of the first word."""
+    """Return the name of the program, even if `env` or Python starts it."""
     names = [Path(word).name for word in command if not word.startswith("-") and "=" not in word]
     return next((name for name in names if name.rstrip("0123456789.") not in {"env", "python"}), command[0])
 
 
 def run_tool(command: Sequence[str]) -> int:
-    """Return the exit code. All processes of the tool are ended.
+    """Run the tool, end all its processes, and return its exit code.
 
-    Standard output is for the document, so the tool's goes to standard error.
+    Its output goes to standard error, because standard output is for the document.
     """
     process, guard = start_guarded(command, stdout=STDERR, start_new_session=True)
     try:
-        while process.poll() is None:  # Ctrl-C would not interrupt a plain wait: Polars has it go on after signals
+        while process.poll() is None:  # Polars keeps Ctrl-C from interrupting a plain wait
             time.sleep(INTERVAL)
         return process.returncode
     finally:

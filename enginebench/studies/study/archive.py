@@ -1,6 +1,6 @@
-"""A study in one file, to be carried to another machine: `enginebench study FILE` goes on with it there.
+"""A study in one file, to be carried to another machine, where `enginebench study FILE` continues it.
 
-The folder without what was interrupted. The ending of the file's name says how it is compressed.
+The file has the study's folder without interrupted cells. Its suffix names the compression.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODES = {".tar.gz": "gz", ".tgz": "gz", ".tar.xz": "xz", ".tar": ""}
 LEFT_OUT = {INTERRUPTED, RUNNING, LOCK}
 DAMAGED = (tarfile.TarError, EOFError, ValueError, RecursionError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 UNPACKED: Mapping[str, Any] = {"gz": gzip.open, "xz": lzma.open, "": nullcontext}
-MIN_LIMIT, MAX_RATIO = 64 << 20, 100  # unpacked bytes, and how many more for each packed one: records have 5 to 30
+MIN_LIMIT, MAX_RATIO = 64 << 20, 100  # unpacked bytes; unpacked per packed byte: records have 5 to 30
 TOO_LARGE = "it unpacks to more than any study of its size"
 MAX_PATH, MAX_DEPTH = 1_000, 20  # of an entry
 MAX_HEADER = 1 << 20  # bytes
@@ -35,14 +35,14 @@ def is_archive(name: str) -> bool:
 
 
 def check_archive(path: Path) -> None:
-    """Before anything is measured. Raises `UserMistake`."""
+    """Check the path of an archive before anything is measured. Raises `UserMistake`."""
     split_name(path)
     if not path.absolute().parent.is_dir():
         raise UserMistake(f"the folder of {path} does not exist.")
 
 
 def check_replaces(path: Path, folder: Path) -> None:
-    """An archive that exists is replaced by the same study alone, gone on. Raises `UserMistake`."""
+    """Raise `UserMistake` if the archive exists and holds another study."""
     if not path.exists():
         return
     before = None
@@ -57,7 +57,7 @@ def check_replaces(path: Path, folder: Path) -> None:
 
 
 def pack(folder: Path, path: Path) -> None:
-    """Replaces `path` in one step. Raises `OSError`."""
+    """Replace `path` in one step. Raises `OSError`."""
     name = folder.absolute().name
 
     def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -76,7 +76,7 @@ def pack(folder: Path, path: Path) -> None:
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Into a folder that does not exist yet. Raises `UserMistake`."""
+    """Unpack into a folder that does not exist yet. Raises `UserMistake`."""
     if folder.exists() or folder.is_symlink():
         raise UserMistake(
             f"{folder} exists: `enginebench study {folder}` goes on there; for the archive name another --folder."
@@ -106,7 +106,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Archive]:
-    """An archive that may come from anywhere. Raises one of `DAMAGED`, and `OSError`."""
+    """Open an archive that may come from anywhere. Raises one of `DAMAGED`, and `OSError`."""
     if path.exists() and not path.is_file():
         raise UserMistake(f"{path} is not a file.")
     with path.open("rb") as packed, UNPACKED[split_name(path)[1]](packed) as unpacked:
@@ -116,7 +116,7 @@ def _opened(path: Path) -> Iterator[_Archive]:
 
 
 class _Archive(tarfile.TarFile):
-    """Gives only entries that a study has, and no more of them than an archive of its size holds."""
+    """Refuses entries that no study has, and more content than an archive of its size can hold."""
 
     def __init__(self, file: _Limited, limit: int) -> None:
         self._left = limit
@@ -137,7 +137,7 @@ class _Archive(tarfile.TarFile):
 
 
 class _Limited:
-    """A decompressed file that is read up to a limit, a piece at a time: no header can ask for more."""
+    """A decompressed file with a limit on its size and on each read, whatever a header asks for."""
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
         self._file, self._limit = file, limit

@@ -80,7 +80,7 @@ def bench_cell(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the bench and the engine that it started, which is in the same session."""
+    """Stop the bench and the engine that it started in the same session."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT)

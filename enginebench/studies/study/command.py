@@ -1,4 +1,4 @@
-"""The command `study`: a declared grid of load tests and benches, run to its end over as many sittings as it takes."""
+"""The command `study`: a declared grid of load tests and benches, completed in one or more sittings."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 RUNS = RunSettings().runs
 STATUS, REPORT = "status", "report"
-REPORTING = 20.0  # seconds of a budget that are kept for the report and the archive
+REPORTING = 20.0  # seconds of a budget that are reserved for the report and the archive
 MIN_BUDGET = 60.0  # seconds
-SHORT = 30 * 60.0  # seconds: the budget of a short form, where none is given
+SHORT = 30 * 60.0  # seconds: default budget of a short form
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 NAME = typer.Argument(
     metavar="[status|report] NAME|FILE|FOLDER",
-    help="An included study, a grid's file (.toml), a study's folder or an archive of one. status: how far it "
-    "is. report: make its report again.",
+    help="An included study, a grid's file (.toml), a study's folder or its archive. status: show its progress. "
+    "report: rebuild its report.",
     show_default=False,
 )
-QUICK = typer.Option("--quick", help="The grid's short form, in half an hour at most: --budget sets another time.")
-BUDGET = typer.Option(metavar="TIME", help="Stop in time, with the report: 90s, 8m, 2h. The same command goes on.")
+QUICK = typer.Option("--quick", help="The grid's short form, in at most half an hour; --budget sets another time.")
+BUDGET = typer.Option(metavar="TIME", help="Stop and report within this time: 90s, 8m, 2h. The same command resumes.")
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
-FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME, with what distinguishes it.")
+FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME with the chosen options.")
 MODEL = typer.Option(
-    metavar="LABEL", help="Measure with this model of the grid alone, an optional one too; may be repeated."
+    metavar="LABEL", help="Measure only with this model of the grid, which may be optional; may be repeated."
 )
-ENGINE = typer.Option(metavar="LABEL", help="Measure this engine of the grid alone; may be repeated.")
-PART = typer.Option(metavar="LABEL", help="Measure this part of the grid alone; may be repeated.")
+ENGINE = typer.Option(metavar="LABEL", help="Measure only this engine of the grid; may be repeated.")
+PART = typer.Option(metavar="LABEL", help="Measure only this part of the grid; may be repeated.")
 REPEAT = typer.Option(
     metavar="N",
     min=1,
-    help="Repeats in place of the grid's; more of them narrow the intervals, of a finished study too.",
+    help="Repeats instead of the grid's; more repeats narrow the intervals, even of a finished study.",
 )
-ANY_COMMIT = typer.Option("--any-commit", help="Go on with another commit of enginebench than before.")
-INSTALL = typer.Option("--install", help="Install the engines that need an environment of their own and lack it.")
+ANY_COMMIT = typer.Option("--any-commit", help="Continue with a different commit of enginebench.")
+INSTALL = typer.Option("--install", help="Install engines whose own environment is missing.")
 
 
 def study(
@@ -105,7 +105,7 @@ def study(
 
 
 def read_time(text: str) -> float:
-    """`8m`, `90s`, `1.5h` in seconds. Raises `UserMistake`."""
+    """Read `8m`, `90s`, `1.5h` in seconds. Raises `UserMistake`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)(?:in)?", text.strip())
     if match is None:
         raise UserMistake(f"a budget is a time such as 90s, 8m or 2h, not `{text}`.")
@@ -133,7 +133,7 @@ def _run(
     any_commit: bool,
     terminal: Terminal,
 ) -> bool:
-    """Return whether no cell failed and nothing but the budget stopped the study."""
+    """Return whether no cell failed and only the budget, if anything, stopped the study."""
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
     from enginebench.studies.study.runner import only_here
@@ -166,7 +166,7 @@ def _run(
             _report(place, terminal)
         except UserMistake as mistake:
             terminal.say(str(mistake), style="red")
-        finally:  # whatever became of the report
+        finally:  # even if the report failed
             if archive is not None:
                 pack(place, archive)
                 terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
@@ -176,7 +176,7 @@ def _run(
 
 
 def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
-    """Report on a study's folder, or on an archive, which is unpacked."""
+    """Report on a study's folder, or on an archive after unpacking it."""
     from enginebench.studies.study.archive import is_archive
     from enginebench.studies.study.sitting import unpacked
 
@@ -188,8 +188,8 @@ def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
 
 
 def _report(folder: Path, terminal: Terminal) -> None:
-    """Make the report's files again from the study's folder."""
-    if find_spec("polars") is None:  # `make bundle` leaves it out
+    """Rebuild the report's files from the study's folder."""
+    if find_spec("polars") is None:  # missing from `make bundle`
         return terminal.say(f"The report: `enginebench study report {folder}` where all packages are installed.")
     from enginebench.records.plain_text import plain
     from enginebench.studies.report import write_report

@@ -1,7 +1,7 @@
 """Runs that were disturbed: far from the other runs of their engine, in a round in which other engines were not.
 
-The logarithm of its tokens per second differs from the median of its engine over the rounds, and from what the others
-did in its round: a drift of the machine, which all engines share, is no disturbance.
+The logarithm of a disturbed run's tokens per second differs from its engine's median over the rounds, after correcting
+for the round's effect on the other engines: a drift of the machine, which all engines share, is no disturbance.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from enginebench.studies.study.folder import StudyFolder
 from enginebench.studies.study.grid import Cell
 
 MIN_ROUNDS = 3  # with two, either may be the disturbed one
-MIN_FACTOR = 1.5  # between tokens per second of a disturbed run and what its neighbours explain
-MAD = 1.4826  # standard deviation of a normal distribution, by its median absolute deviation
-SPREADS = 4.0  # robust standard deviations of all runs of the part that a disturbed one is away
+MIN_FACTOR = 1.5  # between a disturbed run's tokens per second and the rate that its neighbours explain
+MAD = 1.4826  # standard deviation over median absolute deviation of a normal distribution
+SPREADS = 4.0  # distance of a disturbed run, in robust standard deviations of all runs of the part
 
 
 def disturbed_cells(study: StudyFolder) -> dict[Cell, str]:
-    """Return the disturbed cells of the parts that are complete, each with the reason. A cell that was repeated before
-    is not in it."""
+    """Return the disturbed cells of complete parts, each with the reason, except cells that were repeated before."""
     disturbed: dict[Cell, str] = {}
     for part in study.grid.parts:
         for model in study.grid.models:
@@ -44,7 +43,7 @@ def disturbed_cells(study: StudyFolder) -> dict[Cell, str]:
 
 
 def stage_rates(run: Path) -> dict[str, float]:
-    """Return output tokens per second by stage, without stages that have no token."""
+    """Return output tokens per second by stage, for stages with tokens."""
     requests = [request for request in read_requests(run) if request.outcome == "ok" and request.output_tokens]
     rates = {}
     for stage in read_meta(run).stages:
@@ -62,7 +61,7 @@ def _mean(rates: Mapping[str, float], all_rates: Sequence[Mapping[str, float]]) 
 
 
 def outlying(rates: Mapping[Cell, float | None]) -> dict[Cell, tuple[float, float]]:
-    """Return the cells whose rate its neighbours do not explain, with the rate and what they explain."""
+    """Return the cells whose rate the neighbours do not explain, with the actual and the explained rate."""
     logs = {cell: math.log(rate) for cell, rate in rates.items() if rate is not None}
     by_engine: dict[str, list[float]] = {}
     for cell, value in logs.items():

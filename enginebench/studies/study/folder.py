@@ -1,18 +1,18 @@
 """A study on disk:
 
-    study.json        what was asked (`StudyFacts`): the grid as it was resolved, seed, command, commit
-    sittings.jsonl    a `Sitting` each time that the study was started or went on: when, where, with which versions
+    study.json        the question (`StudyFacts`): the resolved grid, seed, command, commit
+    sittings.jsonl    a `Sitting` each time that the study was started or resumed: when, where, with which versions
     cells.jsonl       a `CellRecord` as each cell ends; on disk before the next one begins
     runs/<cell>/      the run of a load cell, with the records of any run
     bench/<cell>.json the document of a bench cell
     logs/             what servers and benches wrote
-    running/          the cell that is measured now
-    disturbed/        runs that differed from their neighbours and were repeated once; in no number of the report
-    interrupted/      what a cell left that did not come to its end, or failed and was run again
-    report.html …     made of all this, and rebuildable
+    running/          the cell that is being measured
+    disturbed/        runs that differed from their neighbours and were repeated once; not in the report's numbers
+    interrupted/      remains of cells that were interrupted, or failed and were run again
+    report.html …     derived from the above, and rebuildable
 
-A cell without a line has not ended: it is run again. Of several lines of a cell the last one counts. Only `disturbed`
-follows a `done`: the cell has not ended then.
+A cell without a line has not ended and is run again. If a cell has several lines, the last one counts. `done` is final
+unless `disturbed` follows: then the cell has not ended.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ CellOutcome = Literal["done", "skipped", "failed"]
 
 
 class NotAStudy(UserMistake):
-    """A folder that holds no study, or one of another version. One sentence; exit code 2."""
+    """A folder holds no study, or a study of another version. One sentence; exit code 2."""
 
 
 class StudyFacts(Struct, frozen=True, kw_only=True):
     """The question, in `study.json`."""
 
     name: str
-    variants: tuple[str, ...]  # of the grid's file, that were applied: cpu, quick, gpu_quick
-    chosen: Chosen = Chosen()  # of the file's rows; `grid` has these alone
+    variants: tuple[str, ...]  # of the grid's file that were applied: cpu, quick, gpu_quick
+    chosen: Chosen = Chosen()  # rows of the file; `grid` has only these
     grid: Grid
     command: tuple[str, ...]
     commit: str | None
@@ -60,7 +60,7 @@ class StudyFacts(Struct, frozen=True, kw_only=True):
 
 
 class Sitting(Struct, frozen=True, kw_only=True):
-    """A time that the study was at work. `gpus` are names, drivers and power limits; empty where there are none."""
+    """A period in which the study was running. `gpus` are names, drivers and power limits; empty without GPUs."""
 
     started_at: str  # ISO 8601, UTC
     command: tuple[str, ...]
@@ -73,10 +73,9 @@ class Sitting(Struct, frozen=True, kw_only=True):
 
 
 class CellRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a cell ended. `seconds` with loading; `path` of its run or document, relative to the study's folder.
+    """How a cell ended. `seconds` include loading; `path` is its run or document, relative to the study's folder.
 
-    A `reason` is a sentence: why it was skipped, why it failed or was repeated, or what of it is not measured although
-    it is done.
+    `reason` is a sentence: why the cell was skipped, failed or was repeated, or which part of a done cell is missing.
     """
 
     cell: str
@@ -88,11 +87,11 @@ class CellRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CellState(Struct, frozen=True):
-    """A cell of the grid and how it ended; `record` is `None` while it has not."""
+    """A cell of the grid and how it ended; `record` is `None` before that."""
 
     cell: Cell
     record: CellRecord | None
-    expected: float  # seconds that it takes, or would have
+    expected: float  # seconds
 
     @property
     def outcome(self) -> CellOutcome | Literal["left"]:
@@ -108,7 +107,7 @@ class CellState(Struct, frozen=True):
 
 
 class StudyFolder(Struct, frozen=True):
-    """All that is known of a study. `cells` are in the order in which they are run."""
+    """Everything known about a study. `cells` are in the order in which they are run."""
 
     path: Path
     facts: StudyFacts
@@ -133,14 +132,14 @@ class StudyFolder(Struct, frozen=True):
         return [state for state in self.cells if state.outcome in outcomes]
 
     def result(self, state: CellState) -> Path | None:
-        """Return the run's folder, or the bench's document, of a cell that has one."""
+        """Return a cell's run folder or bench document; `None` if it has none."""
         if state.record is None or state.record.path is None:
             return None
         return self.path / state.record.path
 
 
 def load_study(folder: Path) -> StudyFolder:
-    """Raises `NotAStudy`."""
+    """Raise `NotAStudy` if the folder holds no readable study."""
     try:
         facts = _checked(folder / STUDY, read_document(folder / STUDY, StudyFacts))
     except (FileNotFoundError, NotADirectoryError):
@@ -155,7 +154,7 @@ def load_study(folder: Path) -> StudyFolder:
 
 
 def _checked(path: Path, facts: StudyFacts) -> StudyFacts:
-    """Raises `ValueError` for another version's, and for what no grid's file could hold."""
+    """Raise `ValueError` for another version, and for values that no grid's file could hold."""
     if facts.schema != SCHEMA:
         raise ValueError(f"{path.parent} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
     if not is_file_name(facts.name):
@@ -173,7 +172,7 @@ def holds_results(folder: Path) -> bool:
 
 
 def _read_records(folder: Path) -> tuple[dict[str, CellRecord], dict[str, CellRecord]]:
-    """Read how each cell ended, and those that were disturbed, by cell, without lines that lead out of the folder."""
+    """Return the last records and the `disturbed` records, each by cell, without paths that lead out of the folder."""
     last: dict[str, CellRecord] = {}
     disturbed: dict[str, CellRecord] = {}
     for record in _lines(folder / CELLS, CellRecord):
@@ -194,7 +193,7 @@ def write_facts(folder: Path, facts: StudyFacts) -> None:
 
 
 def set_repeats(folder: Path, repeats: int) -> None:
-    """Raises `UserMistake` for fewer than were begun: what was measured is never left out."""
+    """Change the repeats. Raises `UserMistake` for fewer than were begun: no measurement is ever left out."""
     study = load_study(folder)
     cells = (state.cell for state in study.cells if state.record is not None)
     begun = max((cell.repeat + 1 for cell in cells if study.grid.part(cell.part).repeats is None), default=0)
@@ -205,7 +204,7 @@ def set_repeats(folder: Path, repeats: int) -> None:
 
 
 def append_line(path: Path, line: Struct) -> None:
-    """Write a line to disk. What a power cut left of a line before it is ended first."""
+    """Write a line to disk, after ending a line that a power cut left unfinished."""
     written = msgspec.json.encode(line) + b"\n"
     with path.open("ab+") as file:
         if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
@@ -216,8 +215,7 @@ def append_line(path: Path, line: Struct) -> None:
 
 
 def expected_seconds(grid: Grid, cell: Cell, records: Sequence[tuple[Cell, float]]) -> float:
-    """Estimate from cells of the same part and model that are done, best those of the same engine, else as the grid
-    says."""
+    """Estimate from done cells of the same part and model, preferably of the same engine, else from the grid."""
     done = [(past.engine, taken) for past, taken in records if (past.part, past.model) == (cell.part, cell.model)]
     own = [taken for engine, taken in done if engine == cell.engine]
     if done:

@@ -1,9 +1,9 @@
-"""The declared grid of a study: models × engines × parts × repeats, with what a report judges them by, and its cells in
-the order in which they are run. `grid_file` reads one.
+"""The declared grid of a study: models × engines × parts × repeats, the objectives and prices of its report, and its
+cells in the order in which they are run. `grid_file` reads a grid.
 
 A cell is one part with one model, one engine and one repeat: the unit that is run, resumed, skipped or failed. All
-engines of a model are run once before any is run again, each time in another order, so that a drift of the machine
-favours none; and a study that is stopped early has compared all of them. An engine stays loaded for its parts of a
+engines of a model are run once before any is run again, each time in a different order. So a drift of the machine
+favours no engine, and a study that is stopped early has compared all. An engine stays loaded for its parts of a
 repeat."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 class StudyModel(Struct, frozen=True, forbid_unknown_fields=True):
-    """`name` as `--model` takes it. `label` stands in reports and in names of folders. An `optional` one is measured
-    only where it is asked for."""
+    """`name` is in the form of `--model`. `label` is used in reports and folder names. An `optional` model is measured
+    only on request."""
 
     name: str
     label: str = ""
@@ -29,7 +29,7 @@ class StudyModel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StudyEngine(Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine with options, for all models or for those that are named. `own_server`: its own server, not ours."""
+    """An engine with options, for all models or for the named ones. `own_server`: its own server, not ours."""
 
     label: str
     engine: str = ""
@@ -41,9 +41,9 @@ class StudyEngine(Struct, frozen=True, forbid_unknown_fields=True):
 class StudyPart(Struct, frozen=True, forbid_unknown_fields=True):
     """A scenario under load, or a bench. `settings` are those of the scenario or of `enginebench bench`.
 
-    `seconds` is what a cell is expected to take, where its settings do not say. A load that runs for longer than
-    `limit` seconds is ended, and what it had not reached is not measured. `fresh`: the engine is started anew for it,
-    as peak memory asks for.
+    `seconds` is the expected duration of a cell if its settings do not determine one. A load is ended after `limit`
+    seconds, without measuring its remaining stages. `fresh`: the engine is restarted for the part, to measure its peak
+    memory.
     """
 
     name: str
@@ -64,7 +64,7 @@ class StudyPart(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Chosen(Struct, frozen=True):
-    """Labels of the rows of a grid that are measured; none: all, but for the models that are optional."""
+    """Labels of the rows of a grid that are measured; if empty, all rows except optional models."""
 
     models: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Chosen(Struct, frozen=True):
         return (*self.models, *self.engines, *self.parts)
 
     def with_more(self, more: Chosen) -> Chosen:
-        """Add labels to those that were chosen; where none was, all rows are measured already."""
+        """Add labels to the chosen ones; if none were chosen, all rows are measured already."""
         pairs = zip(astuple(self), astuple(more), strict=True)
         return Chosen(*(here and tuple(dict.fromkeys((*here, *added))) for here, added in pairs))
 
@@ -88,15 +88,15 @@ class Price(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NotMeasured(Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that belongs to the question and was not measured: no cell of the grid, or one without a result."""
+    """A part of the question that was not measured: not a cell of the grid, or a cell without a result."""
 
     what: str
     why: str
 
 
 class Grid(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that is declared of a study, with the variants applied. `keep_loaded`: every engine stays loaded to
-    the end, in place of a new process for each repeat."""
+    """The declaration of a study, with the variants applied. `keep_loaded`: every engine stays loaded to the end,
+    instead of starting a new process for each repeat."""
 
     title: str
     baseline: str  # an engine's label
@@ -107,8 +107,8 @@ class Grid(Struct, frozen=True, forbid_unknown_fields=True):
     repeats: int = 3
     seed: int = 0
     keep_loaded: bool = False
-    slo: tuple[str, ...] = ()  # as `--slo` takes them
-    peak: str = ""  # as `--peak` takes it
+    slo: tuple[str, ...] = ()  # in the form of `--slo`
+    peak: str = ""  # in the form of `--peak`
     price: Price | None = None
     not_measured: tuple[NotMeasured, ...] = ()
 
@@ -125,14 +125,13 @@ class Grid(Struct, frozen=True, forbid_unknown_fields=True):
         return self.repeats if part.repeats is None else part.repeats
 
     def behind_our_server(self, own: StudyEngine) -> StudyEngine | None:
-        """Return the same engine with the same options behind the common server, with which `own`'s server is
-        compared."""
+        """Return the same engine and options behind the common server, to compare with `own`."""
         same = (row for row in self.engines if not row.own_server and row.engine == own.engine)
         return next((row for row in same if row.options == own.options), None)
 
 
 def texts_of(values: Mapping[str, Value]) -> tuple[str, ...]:
-    """`name=value`, as typed."""
+    """Return each as `name=value`, as typed."""
     switches = {True: "yes", False: "no"}
     texts = {name: switches[value] if isinstance(value, bool) else str(value) for name, value in values.items()}
     return tuple(f"{name}={text}" for name, text in texts.items())
@@ -148,12 +147,12 @@ class Cell(Struct, frozen=True, order=True):
 
     @property
     def id(self) -> str:
-        """Name of the run's folder, or of the bench's document."""
+        """Return the name of the run's folder or the bench's document."""
         return f"{self.part}.{self.model}.{self.engine}.{self.repeat + 1}"
 
     def prompt_set(self, seed: int) -> str:
-        """Name the prompts: the same for all engines of a repeat, and others for each repeat and part, so that nothing
-        is cached."""
+        """Name the prompts: equal for all engines of a repeat, different for each repeat and part, so that none are
+        cached."""
         return f"{seed}-{self.part}-{self.model}-{self.repeat}"
 
 
@@ -170,8 +169,7 @@ def cells_of(grid: Grid) -> tuple[Cell, ...]:
 
 
 def rotated(rows: Sequence[T], repeat: int, repeats: int) -> list[T]:
-    """Begin with another row in each repeat, as far from the last as the repeats allow: each then comes early and
-    late."""
+    """Begin with a different row in each repeat, spaced as evenly as possible, so that each comes early and late."""
     if not rows:
         return []
     evenly = (repeat * len(rows) + repeats // 2) // repeats
@@ -180,8 +178,8 @@ def rotated(rows: Sequence[T], repeat: int, repeats: int) -> list[T]:
 
 
 def _parts(grid: Grid, model: StudyModel, engine: StudyEngine) -> list[StudyPart]:
-    """List the parts in which this engine is measured with this model. A bench has no server, so it takes no engine's
-    own."""
+    """List the parts in which this engine is measured with this model. A bench has no server, so it excludes engines
+    with their own."""
     if engine.models and model.label not in engine.models:
         return []
     return [

@@ -16,10 +16,10 @@
     scenario = "concurrent"
     settings = { stages = "1,10,30,100" }
 
-    [quick.parts…]      # any key again, in its place with --quick; [cpu] the same, on a machine without a GPU;
-                        # [gpu_quick] with --quick on one that has a GPU
+    [quick.parts…]      # replaces any key with --quick; [cpu] does so on a machine without a GPU, and
+                        # [gpu_quick] with --quick on a machine with a GPU
 
-Grids that come with this package are in `enginebench/studies/grids`; docs/studies.md has every key.
+Included grids are in `enginebench/studies/grids`; docs/studies.md lists every key.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from enginebench.studies.study.grid import (
 GRIDS = Path(__file__).parent.parent / "grids"
 # Tables with other values of a grid's keys, in the order in which they are applied.
 VARIANTS = ("cpu", "quick", "gpu_quick")
-LABEL = re.compile(r"\w[\w+.-]*")  # what a cell's folder may be called by
+LABEL = re.compile(r"\w[\w+.-]*")  # allowed in the name of a cell's folder
 MAX_REPEATS, MAX_CELLS = 1_000, 100_000
 Row = TypeVar("Row", StudyEngine, StudyPart)
 EVERYTHING = Chosen()
@@ -62,7 +62,7 @@ def grid_names() -> list[str]:
 
 
 def find_grid(name: str) -> Path:
-    """`baseline`, or the path of a grid's file. Raises `UserMistake`."""
+    """Find a grid by its name, such as `baseline`, or its path. Raises `UserMistake`."""
     if name.endswith(".toml"):
         if Path(name).is_file():
             return Path(name)
@@ -73,8 +73,8 @@ def find_grid(name: str) -> Path:
 
 
 def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTHING) -> tuple[Grid, tuple[str, ...]]:
-    """The grid with those `variants` that it has, and their names; of its rows those that are `chosen`. Raises
-    `UserMistake`."""
+    """Return the `chosen` rows of a grid with those `variants` that its file has, and the names of these variants.
+    Raises `UserMistake`."""
     try:
         document = tomllib.loads(bytes_of(path).decode())
     except (ValueError, RecursionError) as error:
@@ -93,8 +93,8 @@ def read_grid(path: Path, variants: Iterable[str] = (), chosen: Chosen = EVERYTH
 
 
 def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
-    """Name what was left out by request, but for optional models, as not measured. Raises `UserMistake` for a label
-    that the grid does not have in this `form`, or that has nothing to measure with what else is chosen."""
+    """Keep the chosen rows, and list the others, except optional models, as not measured. Raises `UserMistake` for a
+    label that is missing from this `form` of the grid, or has nothing to measure with the other chosen labels."""
     named = _labels(grid)
     for what, labels in msgspec.structs.asdict(chosen).items():
         for label in labels:
@@ -135,7 +135,7 @@ def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
 
 
 def _only(row: Row, **left: Collection[str]) -> Row:
-    """Keep only those labels of each field that are `left`."""
+    """Keep only the labels of each field that are in `left`."""
     fields = {name: tuple(label for label in getattr(row, name) if label in labels) for name, labels in left.items()}
     return msgspec.structs.replace(row, **fields)
 
@@ -149,7 +149,7 @@ def _labels(grid: Grid) -> dict[str, list[str]]:
 
 
 def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any]) -> None:
-    """Raises `UserMistake` for a key that nothing reads, with those that there are."""
+    """Raise `UserMistake`, with the known keys, for an unknown key."""
     tables: dict[str, type[Struct]] = {
         "models": StudyModel,
         "engines": StudyEngine,
@@ -193,7 +193,7 @@ def _checked(path: Path, grid: Grid) -> Grid:
 
 
 def check_labels(path: Path, grid: Grid) -> None:
-    """Raises `UserMistake` where a label cannot be the name of a folder, and where names do not fit together."""
+    """Raise `UserMistake` if a label cannot name a folder, or if names do not fit together."""
     repeats = [grid.repeats, *map(grid.repeats_of, grid.parts)]
     if not 1 <= min(repeats) <= max(repeats) <= MAX_REPEATS:
         raise UserMistake(f"{path}: repeats is 1 or more, and {MAX_REPEATS} at most.")
@@ -221,7 +221,7 @@ def check_labels(path: Path, grid: Grid) -> None:
 
 
 def _check_part(path: Path, part: StudyPart) -> None:
-    """Raises `UserMistake`. The values of settings are checked by what runs the part."""
+    """Raise `UserMistake` for a part that contradicts itself. The values of settings are checked when it is run."""
     from enginebench.settings.schema import settings_of
     from engines.bench.settings import BenchSettings
     from loadtests.harness.scenario import Scenario

@@ -1,6 +1,6 @@
-"""Engines of a study that cannot run on this machine, with the reasons that they give, and their installation.
+"""Engines of a study that cannot run on this machine, with their reasons, and their installation.
 
-Engines are not imported here: `enginebench engines` is asked, in a process of its own.
+Engines are not imported here: `enginebench engines` is asked, in a separate process.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ REASON = "why_not_here"  # key of a row of `enginebench engines --json`
 
 
 class Lacking:
-    """Ask once per sitting: for all engines together whether they run here, and for each with each model that it is
-    about to load whether its options are right and the model fits into memory."""
+    """Asks once per sitting whether the engines run here and, before an engine loads a model, whether its options are
+    valid and the model fits into memory."""
 
     def __init__(self) -> None:
         self._rows = _rows()
@@ -31,14 +31,14 @@ class Lacking:
         return {name: str(row[REASON]) for name, row in self._rows.items() if name in named}
 
     def versions(self, grid: Grid) -> dict[str, str]:
-        """Return the versions of the grid's engines that run here, and of what compiled them, by name."""
+        """Return the versions of the grid's engines that run here, and of their compilers, by name."""
         rows = {row.engine: self._rows.get(row.engine, {}) for row in grid.engines}
         here = {name: row for name, row in rows.items() if row.get(REASON) is None}
         versions = {name: row["version"] for name, row in here.items() if row.get("version")}
         return versions | {f"compiler of {name}": row["compiler"] for name, row in here.items() if row.get("compiler")}
 
     def why_not(self, engine: StudyEngine, model: StudyModel) -> str | None:
-        """Return the sentence that says why this engine cannot be measured with this model here."""
+        """Return a sentence why this engine cannot be measured with this model here; `None` if it can."""
         if self.is_missing(engine):
             return f"{engine.engine} cannot run here: {self._rows[engine.engine][REASON]}"
         key = (engine.label, model.label)
@@ -51,11 +51,11 @@ class Lacking:
         return self._refused[key]
 
     def is_missing(self, engine: StudyEngine) -> bool:
-        """Return whether it cannot run here with any model. An engine with a `python` of its own is installed there."""
+        """Return whether an engine cannot run here with any model. One with its own `python` is installed there."""
         return "python" not in engine.options and self._rows.get(engine.engine, {}).get(REASON) is not None
 
     def install(self, name: str) -> bool:
-        """Install it, and return whether it can run here now. uv's and our own lines go to standard error."""
+        """Install an engine, with output to standard error, and return whether it can run here now."""
         done = subprocess.run([*PYTHON, "-m", "enginebench", "engines", "install", name], stdout=2)
         self._rows = _rows()
         return done.returncode == 0 and self._rows.get(name, {}).get(REASON) is None

@@ -1,7 +1,7 @@
 """Run the remaining cells of a study, one after the other, and record how each ended.
 
-A cell is measured in `running/`, moved to its place when it has ended, and then gets its line: a process that is killed
-at any instant leaves either a cell with its line or one that is run again.
+A cell is measured in `running/`, moved to its place when it has ended, and then gets its line. So a cell whose process
+is killed either has its line or is run again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from loadtests.harness.command.server_process import ServerFailed, ServerProcess
 
 @contextmanager
 def only_here(folder: Path) -> Iterator[None]:
-    """Raises `UserMistake` while another process works on the study, and for one that would write elsewhere."""
+    """Lock the study. Raises `UserMistake` if another process works on it, or if a link in it leads elsewhere."""
     if (link := next((path for path in folder.rglob("*") if path.is_symlink()), None)) is not None:
         raise UserMistake(f"{link} is a link, and a study writes into its own folder: put there what it leads to.")
     with (folder / LOCK).open("w") as lock:
@@ -87,7 +87,7 @@ class CellEnd:
 
 
 class Runner:
-    """`deadline` is an instant of the monotonic clock at which nothing may run any more."""
+    """`deadline` is the instant of the monotonic clock by which everything must have ended."""
 
     def __init__(self, study: StudyFolder, lacking: Lacking, terminal: Terminal, deadline: float = math.inf) -> None:
         self._folder, self._grid = study.path, study.grid
@@ -97,13 +97,13 @@ class Runner:
         self._unloadable: dict[tuple[str, str], str] = {}
 
     def run(self) -> bool:
-        """Run the remaining cells, and once more those that were skipped, have failed or were disturbed. Return whether
-        none remains: the budget may end before. Ctrl-C ends it too."""
+        """Run the remaining cells, and retry once those that were skipped, failed or were disturbed. Return whether
+        none remains: the budget or Ctrl-C may end the work early."""
         self._put_aside_what_was_interrupted()
         tried: set[str] = set()
         try:
             with self._servers:
-                for state in self._not_done():  # so that no time is expected of what cannot run here
+                for state in self._not_done():  # so that the estimated time excludes cells that cannot run here
                     if self._lacking.is_missing(self._grid.engine(state.cell.engine)):
                         tried.add(state.cell.id)
                         self._run(state)
@@ -142,7 +142,7 @@ class Runner:
                 )
             return
         place = self._place(cell)
-        if place.exists():  # of a cell that has failed, or was killed before it got its line
+        if place.exists():  # the cell failed, or was killed before it got its line
             self._put_aside(place)
         shutil.rmtree(self._folder / RUNNING, ignore_errors=True)
         ended = self._measured(cell, self._running(cell))
@@ -167,7 +167,7 @@ class Runner:
         )
 
     def _measured(self, cell: Cell, running: Path) -> CellEnd:
-        """Raises `OutOfTime`."""
+        """Measure a cell in `running`. Raises `OutOfTime`."""
         part = self._grid.part(cell.part)
         (self._folder / LOGS).mkdir(exist_ok=True)
         title = cell_title(load_study(self._folder), cell, self._deadline)
@@ -190,8 +190,8 @@ class Runner:
             return CellEnd("failed", str(failure))
 
     def _under_load(self, cell: Cell, running: Path, title: str) -> MeasuredRun:
-        """The engine is loaded where it is not. Raises `OutOfTime`, `ServerFailed`, and `RunFailed`, also where the
-        server has ended before the run."""
+        """Run a load, after loading the engine if necessary. Raises `OutOfTime`, `ServerFailed`, and `RunFailed`, also
+        if the server ended during the run."""
         part, engine = self._grid.part(cell.part), self._grid.engine(cell.engine)
         loading = 0 if self._grid.keep_loaded else cell.repeat
 
@@ -206,7 +206,7 @@ class Runner:
 
         key = (cell.engine, cell.model, loading)
         with self._servers.loaded(key, server, title, part.fresh, in_time) as (loaded, variables):
-            limit = math.inf if part.limit is None else part.limit  # of the run, without its loading
+            limit = math.inf if part.limit is None else part.limit  # of the run, without loading
             ends = min(self._deadline, time.monotonic() + limit)
             running.mkdir(parents=True)
             job = self._jobs[part.name]
@@ -244,7 +244,7 @@ class Runner:
         append_line(self._folder / CELLS, record)
 
     def _put_aside_what_was_disturbed(self) -> set[str]:
-        """Have disturbed runs repeated for which there is time, each once. Return the ids of their cells."""
+        """Have each disturbed run repeated once, if there is time for all. Return the ids of their cells."""
         study = load_study(self._folder)
         disturbed = disturbed_cells(study)
         expected = sum(state.expected for state in study.cells if state.cell in disturbed or state.outcome == "left")
@@ -261,7 +261,7 @@ class Runner:
         return {cell.id for cell in disturbed}
 
     def _put_aside_what_was_interrupted(self) -> None:
-        """Processes of a killed study may still be ending: they write to their own folder, which is moved with them."""
+        """Move away cells without a line. Processes of a killed study may still write to a moved folder."""
         known = {state.record.path for state in load_study(self._folder).cells if state.record is not None}
         inside = [
             *(self._folder / RUNNING).glob("*/*"),

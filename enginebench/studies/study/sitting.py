@@ -1,5 +1,4 @@
-"""One time that a study is at work: its folder is opened, or made where it is new; what engines lack is installed or
-named; then the remaining cells are measured."""
+"""One sitting of a study: open or make its folder, install or name missing engines, measure the remaining cells."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 
 def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
-    """Return the study's folder, which is made if it is new. Raises `UserMistake`."""
+    """Return the study's folder; make it if it is new. Raises `UserMistake`."""
     if chosen.labels and (is_archive(name) or (Path(name) / STUDY).is_file()):
         raise UserMistake(
             f"{name} goes on with what was chosen: leave out --model, --engine and --part. To add to a study, name its "
@@ -55,7 +54,7 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
     if (place / STUDY).is_file():
         _grow(place, path, quick, chosen, terminal)
         return place
-    if holds_results(place):  # it would put them aside
+    if holds_results(place):  # a study would move them away
         raise UserMistake(f"{place} holds runs that are not of this study: name another --folder.")
     grid, applied = read_grid(path, variants(quick), chosen)
     if quick and "quick" not in applied:
@@ -75,8 +74,8 @@ def unpacked(name: str, folder: Path | None) -> Path:
 
 
 def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Terminal) -> None:
-    """Add what is chosen now to the study in `place`, in the form that it has: the machine may be another one by now.
-    Raises `UserMistake` if the file's rows are no longer its own, or have no such label."""
+    """Add the chosen rows to the study in `place`, in the study's form, although the machine may be another one by now.
+    Raises `UserMistake` if the file's rows are no longer the study's, or lack a chosen label."""
     study = load_study(place)
     facts, grid = study.facts, study.grid
     before, _ = read_grid(path, facts.variants, facts.chosen)
@@ -95,13 +94,13 @@ def _grow(place: Path, path: Path, quick: bool, chosen: Chosen, terminal: Termin
     larger, _ = read_grid(path, facts.variants, wanted)
     larger = structs.replace(larger, repeats=grid.repeats)
     jobs_of(larger)  # its settings are checked before anything is changed
-    with only_here(place):  # what is at work there has read the smaller grid
+    with only_here(place):  # a process at work there has read the smaller grid
         write_facts(place, structs.replace(facts, grid=larger, chosen=wanted))
     terminal.say(f"Added to the study: {', '.join(added)}")
 
 
 def variants(quick: bool) -> tuple[str, ...]:
-    """Return the variants of a grid that are for this machine."""
+    """Return the names of a grid's variants for this machine."""
     on_gpu = bool(visible_gpus() or amd_gpus())
     chosen = {"cpu": not on_gpu, "quick": quick, "gpu_quick": quick and on_gpu}
     return tuple(name for name, wanted in chosen.items() if wanted)
@@ -124,7 +123,7 @@ def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...], c
 
 
 def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
-    """Install the engines that are missing if that was asked for and is possible, else name them once."""
+    """Install missing engines if requested and possible, else name them once."""
     study = load_study(place)
     terminal.say(f"{study.grid.title}: {place}")
     terminal.say(summary(study))
@@ -142,8 +141,8 @@ def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
 def measure(
     place: Path, lacking: Lacking, deadline: float, budget: float | None, any_commit: bool, terminal: Terminal
 ) -> None:
-    """Run the remaining cells, up to the instant `deadline` of the monotonic clock. Raises `UserMistake` if the others
-    were measured with another commit, unless that is allowed."""
+    """Run the remaining cells, up to the instant `deadline` of the monotonic clock. Raises `UserMistake` if done cells
+    were measured with another commit, unless `any_commit`."""
     study, commit = load_study(place), commit_here()
     before = {sitting.commit for sitting in study.sittings} - {commit}
     if before and commit is not None and study.with_outcome("done") and not any_commit:

@@ -1,4 +1,4 @@
-"""A study on the terminal: how far it is, and what is being measured."""
+"""A study on the terminal: its progress, and the cell being measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTCOMES = (*get_args(CellOutcome), "left")
 
 
 def show(study: StudyFolder) -> None:
-    """Print a row for each part and model, why cells were skipped or failed, and one sentence."""
+    """Print a row for each part and model, the reasons of skipped or failed cells, and one sentence."""
     console = stdout()
     console.print(f"{study.grid.title}: {study.path}", style="bold", soft_wrap=True)
     table = small_table("part and model", *OUTCOMES, "spent", "expected")

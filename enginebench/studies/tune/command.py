@@ -1,4 +1,4 @@
-"""The command `tune`: the options of an engine or a server that serve most within an SLO."""
+"""The command `tune`: find the options of an engine or a server that serve most within an SLO."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPTION = typer.Option(
     "--option",
     "-o",
     metavar="[ENGINE.]NAME=VALUES",
-    help="Values to try: 16,64,256 or 512..8192; a single one is for all variants. Default: what the engine declares.",
+    help="Values to try: 16,64,256 or 512..8192; a single value is for all variants. Default: as the engine declares.",
 )
 MODEL = typer.Option(metavar="[NAME=]MODEL", help="Model that the engines load, or to request from --url.")
 RESTART = typer.Option(
@@ -50,7 +50,7 @@ RESTART = typer.Option(
 FOR = typer.Option(
     "--for", help="What to raise: requests within the SLO, the highest load within it, or requests for a dollar."
 )
-BUDGET = typer.Option(metavar="TIME", help="Stop in time: 30m, 2h. The same command goes on.", parser=duration(60))
+BUDGET = typer.Option(metavar="TIME", help="Stop in this time: 30m, 2h. The same command resumes.", parser=duration(60))
 PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
 LOAD_LIMIT = typer.Option(metavar="S", help="A server that is not ready by then fails.", parser=duration(1))
 
@@ -150,12 +150,12 @@ def tune(
 
 
 def _entrants(question: Question, headers: list[str]) -> list[Entrant]:
-    """Raises `UserMistake` for settings that contradict each other, and an engine that cannot run on this machine."""
+    """Return the entrants. Raises `UserMistake` for contradictory settings, or an engine that cannot run here."""
     from enginebench.studies.tune.variants import entrants
     from loadtests.harness.command.contenders import contenders
     from loadtests.harness.command.engine_checks import checked
 
-    if find_spec("polars") is None:  # `make bundle` leaves it out
+    if find_spec("polars") is None:  # missing from `make bundle`
         raise UserMistake("`tune` judges its runs, for which the packages are not here.")
     if question.goal == "cost" and not question.prices:
         raise UserMistake("--for cost needs --price, in US dollars per hour.")

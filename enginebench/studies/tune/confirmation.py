@@ -1,8 +1,8 @@
 """The confirmation: the race's winner against the default, in fresh rounds of the two, with at most four looks.
 
 The differences of the two log scores in a round are symmetric if the variants are equal, because their order is random.
-Wilcoxon's signed-rank test of them is exact, and an outlying run has no more weight than its rank. The interval of the
-ratio has the values that the test does not reject, and its centre is the median of the means of any two differences
+So Wilcoxon's signed-rank test is exact, and an outlying run has no more weight than its rank. The interval of the ratio
+contains the values that the test does not reject; its centre is the median of the means of any two differences
 (Hodges and Lehmann 1963, doi:10.1214/aoms/1177704172). Four looks with equal errors (Pocock 1977,
 doi:10.1093/biomet/64.2.191) make a false claim in at most the sum of the four.
 """
@@ -24,8 +24,8 @@ ERROR = 0.01  # of each look
 FAR = 0.8  # share of a look's error for the interval's upper end, which no claim depends on
 BOUNDARY = -float(special.ndtri(ERROR))  # in standard errors
 POWER = float(special.ndtri(0.9))  # of finding an advantage in a further confirmation
-MIN_PROSPECT = 0.05  # a smaller probability of confirming at the last look ends it
-MAX_MORE = 150  # rounds: an advantage that needs more of them is none
+MIN_PROSPECT = 0.05  # a smaller probability of success at the last look ends the confirmation
+MAX_MORE = 150  # rounds: an advantage that needs more counts as none
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ NOT_BEGUN = Confirmation(TuneOutcome.OPEN)
 
 
 def confirm(differences: Sequence[float], spread: float) -> Confirmation:
-    """Judge the differences of log scores, variant minus default, at one of the looks. `spread` is that of the race, so
-    that it is fixed before the first pair."""
+    """Judge the differences of log scores, variant minus default, at one of the looks. `spread` comes from the race, so
+    it is fixed before the first pair."""
     n, scale = len(differences), spread * math.sqrt(2)
     rows, columns = np.triu_indices(n)
     values = np.asarray(differences)
@@ -65,7 +65,7 @@ def confirm(differences: Sequence[float], spread: float) -> Confirmation:
 
 
 def _rejected(n: int, error: float) -> int:
-    """Return how many of the smallest signed-rank sums of `n` differences have at most this probability together."""
+    """Return how many of the smallest signed-rank sums of `n` differences have a probability of at most `error`."""
     ways = np.ones(1)  # of each sum, over all signs
     for rank in range(1, n + 1):
         ways = np.pad(ways, (0, rank)) + np.pad(ways, (rank, 0))

@@ -1,7 +1,6 @@
 """The course of a race and its confirmation: which variants run in which round.
 
-The scores of the runs decide everything, so that a race that was stopped goes on if the runs that it has had are given
-to it again.
+The course depends only on the scores of the runs, so a stopped race resumes if its earlier scores are replayed.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from enginebench.analysis.answer import TuneOutcome
 from enginebench.studies.tune.confirmation import LOOKS, NOT_BEGUN, Confirmation, confirm
 from enginebench.studies.tune.race import Fit, Round, fit, survivors
 
-NEXT_BEST = 3  # variants that go on with the race if its winner has failed
+NEXT_BEST = 3  # variants that continue the race if its winner fails
 
 
 @dataclass
 class Course:
     """`variants` are those that have run, the default first; `left` are the survivors, the leader first. `race` and
-    `pairs` are the log scores of complete rounds; `fit` is of the race. `score` runs a variant in a round; it returns
-    `None` for a failure, and raises if the default fails. `ended` is called after each round."""
+    `pairs` are the log scores of complete rounds; `fit` is that of the race. `score` runs a variant in a round,
+    returns `None` for a failure, and raises if the default fails. `ended` is called after each round."""
 
     default: str
     seed: str
@@ -47,7 +46,7 @@ class Course:
         return self.left[0] if self.race and len(self.left) == 1 and self.left[0] != self.default else ""
 
     def enter(self, names: Sequence[str]) -> list[float | None]:
-        """Run variants next to the default. Return their log scores relative to its own, `None` for a failure."""
+        """Run variants and the default. Return log scores relative to the default's, `None` for a failure."""
         new = [name for name in dict.fromkeys(names) if name not in self.variants]
         self.variants += new
         self.left += new
@@ -72,7 +71,7 @@ class Course:
             self.left = [standing.variant for standing in self.fit.standings][:NEXT_BEST]
 
     def _confirm(self, winner: str) -> bool:
-        """Return whether the winner came to the end of its confirmation without a failure."""
+        """Return whether the winner completed its confirmation without a failure."""
         assert self.fit is not None
         for look in LOOKS:
             while len(self.pairs) < look:

@@ -5,7 +5,7 @@
     runs/<run>/    the records of any run
     report.html    rebuildable
 
-A run without a line is run again, so that whatever stops a race costs the run that was going on.
+A run without a line is run again, so stopping a race costs only the current run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from enginebench.settings.schema import UserMistake
 
 TUNE, RUN_LINES, RUNS = "tune.json", "runs.jsonl", "runs"
 Goal = Literal["goodput", "capacity", "cost"]
-"""Requests within the SLO per second, at the tested load with most of them; the highest load within the SLO; requests
-within the SLO for a dollar."""
+"""Requests within the SLO per second, at the best tested load; the highest load within the SLO; requests within the SLO
+per dollar."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -42,14 +42,14 @@ class Question(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name the folder: the same question goes on in the same one."""
+        """Name the folder: the same question resumes in the same folder."""
         digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
         return f"tune-{digest[:8]}"
 
 
 class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run of a variant, in the race or, `fresh`, in the confirmation. `score` is `None` for a failure, whose sentence
-    is `reason`. `run` names its folder; `seconds` are with the start of its server."""
+    is `reason`. `run` names its folder; `seconds` include the start of its server."""
 
     round: int
     variant: str

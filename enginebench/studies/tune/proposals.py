@@ -9,8 +9,8 @@ from typing import Any
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune.variants import Axis, Entrant
 
-MAX_VARIANTS = 40  # of a race without proposals
-BATCH, BATCHES = 6, 4  # variants that are proposed together, and how often
+MAX_VARIANTS = 40  # in a race without proposals
+BATCH, BATCHES = 6, 4  # variants proposed at a time, and the number of batches
 FAILED = -100.0  # log score: the proposals only rank them
 Values = Mapping[str, str]
 
@@ -31,8 +31,8 @@ def are_too_many(entrants: Sequence[Entrant]) -> bool:
 
 
 def propose(axes: Sequence[Axis], seed: int, run: Callable[[list[Values]], list[float | None]]) -> None:
-    """Propose batches of values that follow the scores of those before. `run` returns log scores, `None` for a failure.
-    Equal scores lead to equal proposals."""
+    """Propose batches of values, each based on the scores of earlier batches. `run` returns log scores, `None` for a
+    failure. Equal scores lead to equal proposals."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -1,10 +1,10 @@
 """The race: rounds in which each surviving variant runs once, until one is left. It claims nothing.
 
-A run's log score is the effect of its variant plus that of its round, which a drift of the machine goes into, plus
-noise with the tails of Student's t with four degrees of freedom: an outlying run weighs little. The fit iterates the
+A run's log score is the effect of its variant, plus that of its round, which absorbs drift of the machine, plus noise
+with the tails of Student's t with four degrees of freedom, so an outlying run weighs little. The fit iterates the
 weights of that distribution (Lange, Little and Taylor 1989, doi:10.2307/2290063). After each round the worse half of
-the survivors is dropped (successive halving, Karnin, Koren and Somekh 2013), of a few the worst quarter, and with them
-the hopeless ones.
+the survivors is dropped (successive halving, Karnin, Koren and Somekh 2013), or the worst quarter if few are left, and
+so are hopeless variants.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from scipy import special
 TAILS = 4.0  # degrees of freedom of the noise
 ITERATIONS = 20
 MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
-USUAL_SPREAD, PRIOR = 0.04, 4  # from run to run, before any is observed; counts as much as these degrees of freedom
-HALVED_ABOVE = 10  # survivors; of fewer, a round drops a quarter
+USUAL_SPREAD, PRIOR = 0.04, 4  # assumed spread between runs, and the degrees of freedom that it counts for
+HALVED_ABOVE = 10  # survivors; with fewer, a round drops a quarter
 FINALISTS, MIN_RUNS = 3, 4  # the leader of the last three wins once each of them has four runs
 Round = Mapping[str, float]  # log score by variant
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`effect` is the variant's log score in an average round, with its standard error. `chance` is the probability of
-    being better than the leader."""
+    """`effect` is the variant's log score in an average round, with its standard error. `chance` is the probability
+    that the variant is better than the leader."""
 
     variant: str
     effect: float
@@ -48,7 +48,7 @@ class Fit:
 
 
 def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
-    """Fit the effects of the variants that have a run. Each round shares a variant with another one."""
+    """Fit the effects of the variants that have a run. Each round shares a variant with another round."""
     rounds = [kept for scores in rounds if (kept := {name: scores[name] for name in variants if name in scores})]
     names = [name for name in variants if any(name in scores for scores in rounds)]
     values = np.array([[scores.get(name, math.nan) for name in names] for scores in rounds])
@@ -59,7 +59,7 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
     freedom = int(observed.sum()) - len(names) - len(rounds) + 1 + PRIOR
     spread = USUAL_SPREAD
     for _ in range(ITERATIONS):
-        for _ in range(2):  # of rounds given variants, then the reverse
+        for _ in range(2):  # rounds given variants, then variants given rounds
             levels = (weights * (values - effects)).sum(1) / weights.sum(1)
             effects = (weights * (values - levels[:, None])).sum(0) / weights.sum(0)
         residuals = np.where(observed, values - effects - levels[:, None], 0.0)
@@ -82,6 +82,6 @@ def survivors(current: Fit, left: Collection[str]) -> list[str]:
     kept = math.ceil(len(ranked) / 2) if len(ranked) > HALVED_ABOVE else len(ranked) - max(1, len(ranked) // 4)
     if len(ranked) <= FINALISTS:
         kept = len(ranked) if min(standing.runs for standing in ranked) < MIN_RUNS else 1
-    # A variant with one run stays in spite of its chance: the run may be an outlying one.
+    # A variant with one run stays whatever its chance: the run may be an outlier.
     following = [standing for standing in ranked[1:kept] if standing.runs == 1 or standing.chance >= MIN_CHANCE]
     return [standing.variant for standing in (ranked[0], *following)]

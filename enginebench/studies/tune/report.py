@@ -40,7 +40,7 @@ from enginebench.studies.tune.folder import RUNS
 from enginebench.studies.tune.runner import TuneRunner
 from enginebench.studies.tune.score import MEASURES, NoScore, summary_of
 
-OUTLYING = 4.0  # spreads below a variant's median: such a run is an outlying one
+OUTLYING = 4.0  # a run this many spreads below its variant's median is an outlier
 VARIANT = Column("variant", text=True)
 
 
@@ -72,7 +72,7 @@ def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:
 
 
 def variants_table(course: Course, measure: str) -> Table:
-    """Show the survivors first, the leader before the others, then what was dropped, then what failed."""
+    """Show the survivors, the leader first, then the dropped variants, then the failed ones."""
     ratios, standings = _ratios(course), () if course.fit is None else course.fit.standings
     order = [*course.left, *ratios, *course.variants]
     runs = {standing.variant: standing.runs for standing in standings}
@@ -106,7 +106,7 @@ def _state(name: str, course: Course) -> Word:
 
 
 def _ratios(course: Course) -> Mapping[str, Estimate]:
-    """Return each score in the race to the default's, the best first. They confirm nothing."""
+    """Return the ratio of each score in the race to the default's, the best first. The ratios confirm nothing."""
     if course.fit is None:
         return {}
     default = next(standing for standing in course.fit.standings if standing.variant == course.default)
@@ -188,7 +188,7 @@ def _outliers(course: Course) -> Iterator[Warning]:
 
 
 def _next(runner: TuneRunner, answer: TuneAnswer, command: Sequence[str]) -> NextStep | None:
-    """Serve the winner, go on with what is missing, or confirm the leader alone."""
+    """Serve the winner, continue with missing rounds, or confirm only the leader."""
     if answer.outcome is TuneOutcome.NONE:
         return None
     if answer.outcome is TuneOutcome.OPEN:

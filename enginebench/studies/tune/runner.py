@@ -1,4 +1,4 @@
-"""Run a race: each variant on a server of its own, and a line of its record as it ends."""
+"""Run a race: each variant on its own server, with a record line as it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from loadtests.harness.command.job import Job
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.server_process import ServerFailed
 
-PATIENCE, EXTRA = 3.0, 60.0  # a run may take that many times its planned duration, and at most these seconds
+PATIENCE, EXTRA = 3.0, 60.0  # a run's limit: a multiple of its planned duration, plus at most these seconds
 SCALED = ("tensor_parallel", "replicas")  # options that multiply the price of an engine's GPUs
 
 
@@ -30,7 +30,7 @@ class OutOfTime(Exception):
 
 
 class TuneRunner:
-    """`deadline` is an instant of the monotonic clock, `loading` the seconds that a server may take to be ready."""
+    """`deadline` is an instant of the monotonic clock, `loading` the seconds allowed for a server to become ready."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class TuneRunner:
         self.course = Course(tried[0].name, question.name, self._score)
 
     def run(self, ended: Callable[[Course], None]) -> None:
-        """Run what is missing, and call `ended` after each round that has a run. Raises `OutOfTime`, and `UserMistake`
-        if the default fails."""
+        """Run the remaining rounds, and call `ended` after each round that has a run. Raises `OutOfTime`, and
+        `UserMistake` if the default fails."""
         before = len(self.records)
 
         def show(course: Course) -> None:
@@ -73,7 +73,7 @@ class TuneRunner:
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Return why variants have failed."""
+        """Return the reasons of failed variants, by name."""
         return {record.variant: record.reason for record in self.records.values() if record.score is None}
 
     def _enter(self, batch: list[Values]) -> list[float | None]:
@@ -83,8 +83,8 @@ class TuneRunner:
         return self.course.enter([variant.name for variant in proposed])
 
     def _score(self, number: int, name: str) -> float | None:
-        """Return the score of a run, which is recorded or runs now; `None` for a failure. A variant that ran before has
-        a second try. Raises `OutOfTime`, and `UserMistake` if the default fails."""
+        """Return the score of a run, recorded or run now; `None` for a failure. A variant that ran before gets a second
+        try. Raises `OutOfTime`, and `UserMistake` if the default fails."""
         if (number, name) not in self.records:
             ran = any(record.variant == name for record in self.records.values())
             record = self._run(number, self.variants[name])
@@ -131,7 +131,7 @@ class TuneRunner:
         )
 
     def _price(self, variant: Variant) -> float | None:
-        """Return the price of the variant's server: of an engine that of its GPUs together."""
+        """Return the price of the variant's server; for an engine, the total of its GPUs."""
         prices = dict(self.question.prices)
         price = prices.get(variant.entrant, prices.get(""))
         options = dict(option.split("=", 1) for option in variant.contender.options)

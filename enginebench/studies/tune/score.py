@@ -1,4 +1,4 @@
-"""The score of a run, which is never zero: a run in which nothing meets the SLO has less than the least that counts."""
+"""The score of a run, which is never zero: if nothing meets the SLO, the score is below the least that could count."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MEASURES: Mapping[Goal, tuple[str, str]] = {
     "capacity": ("capacity", "users"),
     "cost": (f"{GOODPUT} per dollar", "requests per $"),
 }
-"""What is compared, and its unit."""
+"""The compared measure, and its unit."""
 
 
 class NoScore(Exception):
-    """A run that must not win. The text is a sentence."""
+    """A run has no score and must not win. The message is a sentence."""
 
 
 def summary_of(folder: Path) -> RunSummary:
-    """Raises `NoScore` for a run without a steady window, or one that the SLO cannot judge."""
+    """Summarise a run. Raises `NoScore` without a steady window, or if the SLO cannot judge the run."""
     try:
         (summary,) = summaries_of([str(folder)], Path())
     except (NotARun, ValueError) as error:
@@ -38,7 +38,7 @@ def summary_of(folder: Path) -> RunSummary:
 
 
 def score_of(summary: RunSummary, goal: Goal, price: float | None) -> float:
-    """`price` is US dollars per hour. Raises `NoScore` if no request was answered, or none after the server hung."""
+    """Score a run; `price` is US dollars per hour. Raises `NoScore` if no request was answered, or the server hung."""
     outcomes = Counter[str]()
     for stage in summary.stages:
         outcomes.update(stage.outcomes)

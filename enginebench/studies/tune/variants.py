@@ -36,7 +36,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A contender with its options complete; `entrant` is its name without them."""
+    """A contender with all options; `entrant` is its name without options."""
 
     contender: Contender
     entrant: str
@@ -48,8 +48,8 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A contender, and the axes of its variants. `fixed` options are for all of them. The contender's `restart` has
-    places for the options, whose first values are the default."""
+    """A contender, and the axes of its variants. All variants have the `fixed` options. The contender's `restart` has
+    placeholders for the options, whose first values are the default."""
 
     contender: Contender
     fixed: Mapping[str, str]
@@ -95,8 +95,8 @@ class Entrant:
 
 
 def entrants(contenders: Sequence[Contender], chosen: Mapping[str, str]) -> list[Entrant]:
-    """Return the contenders with the values of their options, else of what their engines declare. `chosen` are the
-    options for a server that is restarted. Raises `UserMistake`."""
+    """Return the contenders with the values of their options, by default those that their engines declare. `chosen` has
+    the options for a server that is restarted. Raises `UserMistake`."""
     entered = []
     for contender in contenders:
         if contender.engine:
@@ -118,7 +118,7 @@ def entrants(contenders: Sequence[Contender], chosen: Mapping[str, str]) -> list
 
 
 def _engine_axes(contender: Contender) -> list[Axis]:
-    """Raises `UserMistake` for an option that does not exist, and a value that it does not take."""
+    """Return an engine's axes. Raises `UserMistake` for an unknown option or an invalid value."""
     texts = dict(option.split("=", 1) for option in contender.options)
     axes = [_axis(name, text) for name, text in texts.items()]
     if all(len(axis.values) == 1 for axis in axes):
@@ -131,7 +131,7 @@ def _engine_axes(contender: Contender) -> list[Axis]:
 
 
 def _axis(name: str, text: str) -> Axis:
-    """Raises `UserMistake` for a range without two ends above zero."""
+    """Read an axis. Raises `UserMistake` for a range without two ends above zero."""
     if match := RANGE.fullmatch(text.strip()):
         low, high = float(match[1]), float(match[2])
         if not 0 < low < high:
