@@ -93,7 +93,7 @@ class RemoteEngine(Engine):
 
     @classmethod
     def launch(cls, options: RemoteOptions, model: Model | None) -> Launch:
-        """Raise `EngineUnavailable`."""
+        """Raises `EngineUnavailable`."""
         if not options.url.startswith(("http://", "https://")):
             raise EngineUnavailable("remote needs the address of a server: -o url=http://127.0.0.1:8001/v1")
         return Launch()

@@ -170,7 +170,7 @@ class Environment:
         return True
 
     def _packages(self, device: Device) -> Packages:
-        """Raise `EngineUnavailable`."""
+        """Raises `EngineUnavailable`."""
         if (packages := self.cuda if device == "cuda" else self.cpu) is not None:
             return packages
         if device == "cpu":
@@ -194,7 +194,7 @@ class InstalledEngine(Engine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """Raise `EngineUnavailable`."""
+        """Raises `EngineUnavailable`."""
         if options.python is not None:
             return Launch(python=os.path.expanduser(options.python))
         if _importable(cls.environment.module):
@@ -222,7 +222,7 @@ def _identity(packages: Packages) -> str:
 
 
 def _uv(*arguments: str) -> None:
-    """Raise `EngineUnavailable`."""
+    """Raises `EngineUnavailable`."""
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (program := shutil.which("uv", path=folders)) is None:
         raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")

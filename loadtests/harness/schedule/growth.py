@@ -19,15 +19,15 @@ from enginebench.records.slo import Objective
 from enginebench.records.stage import Extent, StagePlan
 from enginebench.records.view import StageView
 
-FIRST, BRIEF, MIN_LONG = 3.0, 1.5, 4.0  # seconds of the window: the first stage, a brief one, a long one at least
-WARM_UP = 0.5  # seconds at least; it lasts until every user has had an answer
+FIRST, BRIEF, MIN_LONG = 3.0, 1.5, 4.0  # seconds of a window: first stage, brief stage, minimum of a long stage
+WARM_UP = 0.5  # minimum in seconds; the warm-up lasts until every user has had an answer
 STARTING = 0.25  # share of the time that starting the server and the load generator may use
-GROWING, HALVING = 0.65, 0.5  # shares of the time after which users no longer double, and the bracket is not halved
+GROWING, HALVING = 0.65, 0.5  # shares of the time after which users stop doubling, and halving the bracket stops
 NARROW = 1.5  # ratio of the two loads around the crossing up to which no load between them is measured
 LOWER = 0.65  # share of the time for the lower load: a load that is met needs more answers than one that is missed
 MIN_ABOVE = 2  # requests above the percentile by which a brief stage is judged
 LOWEST = next(iter(PERCENTILES))
-BOUND = 20.0  # seconds for a stage's first and last answers at most
+BOUND = 20.0  # maximum seconds for a stage's first and last answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def meets(stage: StageView, objectives: Sequence[Objective]) -> bool:
 
 
 def _meets(stage: StageView, objective: Objective) -> bool:
-    """Judge one objective. With few requests, a lower percentile counts, so that one slow answer ends no growth."""
+    """Judge one objective. With few requests, a lower percentile counts, so that one slow answer cannot end growth."""
     if objective.judged is None:
         return (stage.estimate(FAILURE_SHARE).value or 0.0) <= 1 - objective.q
     names = [name for name, q in PERCENTILES.items() if q <= objective.q and stage.requests * (1 - q) >= MIN_ABOVE]
@@ -95,8 +95,8 @@ def _meets(stage: StageView, objective: Objective) -> bool:
 
 
 def _answers(latest: dict[int, StageView], users: int) -> float:
-    """Predict the seconds of the first and the last answers of these users: those at the nearest measured load below,
-    which grow for more users by the same ratio as between the last two loads."""
+    """Predict the seconds of the first and the last answers at this load: those at the nearest measured load below it,
+    times the ratio between the last two loads if this load is higher."""
     below = sorted(load for load in latest if load <= users)[-2:] or [min(latest)]
     before, longest = _longest(latest[below[0]]), _longest(latest[below[-1]])
     if users > below[-1] and before > 0:
