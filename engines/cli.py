@@ -57,7 +57,7 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
     table = small_table("runs here", "version", "batching", "what it is")
     for name, row in here.items():
         table.add_row(f"[bold]{name}[/]", row["version"] or "", row["batching"], _escape(row["title"]))
-    reasons: dict[str, list[str]] = {}  # why not here: the engines that lack the same
+    reasons: dict[str, list[str]] = {}  # by the reason: the engines that cannot run here
     for name, row in rows.items():
         if name not in here:
             reasons.setdefault(row["why_not_here"], []).append(name)
@@ -85,7 +85,7 @@ def show(
 ) -> None:
     """Show the options of one engine."""
     rows = _rows(name)
-    _check(name, option or [], model)  # what `run` asks, which does not import engines
+    _check(name, option or [], model)  # for `run`, which does not import engines
     if as_json or (context.parent is not None and context.parent.params.get("as_json")):
         _print_json(list(rows.values()))
         return

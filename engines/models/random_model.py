@@ -83,7 +83,7 @@ def with_chat_tokens(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def identity_of(preset: Preset) -> str:
-    """Changes with everything that determines the weights and the tokenizer."""
+    """Return a hash of everything that determines the weights and the tokenizer."""
     facts = [dict(preset.config), CHAT_TEMPLATE, tokenizer.CHAT_TEMPLATE, tokenizer.MERGES.read_text(encoding="utf-8")]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:8]
 

@@ -1,4 +1,4 @@
-"""Environments of their own for engines whose packages conflict with ours, made by uv in the user's cache.
+"""Separate environments for engines whose packages conflict with ours, made by uv in the user's cache.
 
     enginebench engines install vllm
     enginebench engines uninstall vllm
@@ -6,7 +6,7 @@
 An environment counts as installed once its record is written, which is the last step. An interrupted installation is
 continued: what uv has downloaded and installed stays.
 
-They are not uv's tools: `uv tool install` refuses packages without a program, and most of these are libraries.
+Environments are not uv's tools: `uv tool install` refuses packages without a program, and most here are libraries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from engines.models.progress import Progress
 Device = Literal["cpu", "cuda"]
 RECORD = "enginebench.json"
 NAME = re.compile(r"[\w.-]+")
-# What our own modules import there: the cache's lock, random weights.
+# What our own modules import in these environments: the cache's lock, random weights.
 OURS = ("filelock", "numpy", "tokenizers")
 # Parts that pip cannot install, and where to get them.
 SYSTEM = {
@@ -50,7 +50,7 @@ class Packages:
     """The packages to install, as uv names them. `overrides` replace what packages require.
 
     `pythons` are the versions with wheels (none: this one), the preferred one first. `arguments` are further ones of
-    `uv pip install`. `system` is what the packages need and do not include: `nvcc`, a program, or `libmpi`, a library.
+    `uv pip install`. `system` is what the packages need but do not include: `nvcc`, a program, or `libmpi`, a library.
     """
 
     packages: tuple[str, ...]
@@ -72,7 +72,7 @@ class Packages:
 
     def missing(self) -> str | None:
         """Return one sentence if a part of the system is missing."""
-        lacking = [SYSTEM[name] for name in self.system if not _is_there(name)]
+        lacking = [SYSTEM[name] for name in self.system if not _is_installed(name)]
         return f"it needs {' and '.join(lacking)}." if lacking else None
 
 
@@ -102,7 +102,7 @@ class Environment:
 
     @property
     def device(self) -> Device:
-        """Return what was installed, or would be."""
+        """Return the device that was installed, or would be."""
         return self.installed() or self._best
 
     @property
@@ -179,7 +179,7 @@ class Environment:
 
 
 class InstalledEngine(Engine):
-    """An engine that runs in its own environment, in ours where its library is there, or where `options.python` is."""
+    """An engine that runs in its own environment, in ours if its library is installed, or on `options.python`."""
 
     environment: ClassVar[Environment]
     cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = "torch"
@@ -201,16 +201,16 @@ class InstalledEngine(Engine):
             return Launch()
         if (reason := cls.environment.why_not_here()) is not None:
             raise EngineUnavailable(f"{cls.environment.engine} cannot run here: {reason}")
-        # Large libraries start in a tenth of the time once they are compiled, and that is kept in our cache's folder.
+        # Large libraries start in a tenth of the time once they are compiled; our cache keeps the bytecode.
         return Launch(python=str(cls.environment.python), environment={"PYTHONDONTWRITEBYTECODE": None})
 
 
 def _importable(module: str) -> bool:
     spec = find_spec(module)
-    return spec is not None and spec.origin is not None  # without one it is any folder of that name
+    return spec is not None and spec.origin is not None  # without an origin, it is any folder of that name
 
 
-def _is_there(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     if name.startswith("lib"):
         return find_library(name.removeprefix("lib")) is not None
     return cuda_program(name) is not None
@@ -226,7 +226,7 @@ def _uv(*arguments: str) -> None:
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (program := shutil.which("uv", path=folders)) is None:
         raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")
-    # Ours would be taken for the environment that is meant.
+    # uv would take ours for the environment that is meant.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     try:
         done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)

@@ -25,7 +25,7 @@ _PLACE = re.compile(r" - at `\$(.*)`$")
 
 
 def decoded(content: bytes, kind: type[T], where: str = "") -> T:
-    """JSON as a `kind`; `where` is its place in the body. Raises `ApiError` with the first error."""
+    """Decode JSON as a `kind`; `where` is its place in the body. Raises `ApiError` with the first error."""
     try:
         value: T = _decoder(kind).decode(content)  # type: ignore[arg-type]  # types are hashable
     except msgspec.ValidationError as error:
@@ -66,7 +66,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _invalid(error: str, where: str, kind: Any) -> ApiError:
-    """msgspec's message in the words of JSON, with the place in the whole body. Values of the client are left out."""
+    """Return msgspec's message in JSON's terms, with the place in the whole body. The client's values are left out."""
     what, place = error, ""
     if match := _PLACE.search(error):
         what, place = error[: match.start()], match[1].replace("[", ".").replace("]", "")
