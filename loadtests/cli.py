@@ -167,9 +167,9 @@ def _measure(
                 terminal.say(f"round {this_round.index + 1} of {repeats}")
             for contender in order:
                 try:
-                    done = measure(job, contender, this_round, terminal, kept)
-                    folders.append(done.folder)
-                    complete = complete and done.complete
+                    measured = measure(job, contender, this_round, terminal, kept)
+                    folders.append(measured.folder)
+                    complete = complete and measured.complete
                 except (ServerFailed, RunFailed) as failure:
                     terminal.say(str(failure), style="red")
                     complete = False

@@ -2,9 +2,8 @@
 
     make bundle        # dist/enginebench-0.2.0-linux-x86_64-cp312.tar.gz
 
-It is for Linux on x86-64 and CPython 3.12. Torch and transformers are those of the machine; the analysis is not
-included. The packages are used from the archive's folder: there is nothing to install. docs/gpu-server.md shows how it
-is used.
+It is for Linux on x86-64 and CPython 3.12. Torch and transformers are the machine's; the analysis is left out. The
+packages are used from the archive's folder: there is nothing to install. docs/gpu-server.md shows how.
 """
 
 from __future__ import annotations

@@ -52,12 +52,12 @@ def read_bandwidth(size: int = ARRAY_BYTES) -> float:
 
 def _fastest(work: Callable[[], object]) -> float:
     """Return the seconds of the fastest pass."""
-    taken = []
+    durations = []
     for _ in range(PASSES):
         began = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        durations.append(time.perf_counter() - began)
+    return min(durations)
 
 
 def cpu_flops(side: int = SIDE) -> float:
@@ -88,15 +88,15 @@ def _gpu_limit(device: str, dtype: str) -> Limit:
 
     def fastest(work: Callable[[], object]) -> float:
         work()  # the first call picks an algorithm
-        taken = []
+        durations = []
         for _ in range(PASSES):
             began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             began.record()
             work()
             ended.record()
             ended.synchronize()
-            taken.append(began.elapsed_time(ended) / 1e3)  # `elapsed_time` is in milliseconds
-        return float(min(taken))
+            durations.append(began.elapsed_time(ended) / 1e3)  # `elapsed_time` is in milliseconds
+        return float(min(durations))
 
     with torch.cuda.device(device), torch.inference_mode():
         free, _ = torch.cuda.mem_get_info()

@@ -105,10 +105,10 @@ def _memory() -> Check:
 
 def _disk() -> Check:
     cache = cache_folder()
-    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
+    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
     remedy = f"{DISK_WANTED / 1e9:.0f} GB are recommended; set ENGINEBENCH_CACHE to store models elsewhere."
-    if not os.access(there, os.W_OK):
+    if not os.access(existing, os.W_OK):
         return Check("Disk for models", False, f"{cache} cannot be written to", remedy)
     return Check("Disk for models", free >= DISK_WANTED, f"{free / 1e9:.0f} GB free at {cache}", remedy)
 

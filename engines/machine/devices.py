@@ -71,8 +71,8 @@ def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
     allowed = visible_names(variables.get("HIP_VISIBLE_DEVICES", variables.get("ROCR_VISIBLE_DEVICES")))
     nodes = [file.read_text().split() for file in GPUS_OF_AMD.glob("*/properties")]
     units = [int(words[words.index("simd_count") + 1]) for words in nodes if "simd_count" in words]
-    there = [str(index) for index in range(sum(count > 0 for count in units))]
-    return there if allowed is None else allowed[: len(there)]
+    indices = [str(index) for index in range(sum(count > 0 for count in units))]
+    return indices if allowed is None else allowed[: len(indices)]
 
 
 def visible_names(visible: str | None) -> list[str] | None:

@@ -90,12 +90,12 @@ def identity_of(preset: Preset) -> str:
 
 def write_model(preset: Preset, folder: Path) -> None:
     """Fill `folder` from the preset's configuration, with a tokenizer of its vocabulary."""
-    made, template = tokenizer.make_tokenizer(int(preset.config["vocab_size"])), tokenizer.CHAT_TEMPLATE
+    document, template = tokenizer.make_tokenizer(int(preset.config["vocab_size"])), tokenizer.CHAT_TEMPLATE
     special = {"bos_token_id": tokenizer.BEGIN, "eos_token_id": tokenizer.END, "pad_token_id": tokenizer.PAD}
     if preset.config.get("rope_scaling") == LLAMA_3_ROPE:
-        made, template = with_chat_tokens(made), CHAT_TEMPLATE
+        document, template = with_chat_tokens(document), CHAT_TEMPLATE
         special |= {"bos_token_id": BEGIN, "eos_token_id": END_OF_TURN}
-    fill(folder, preset, special, made, tokenizer.SETTINGS, template)
+    fill(folder, preset, special, document, tokenizer.SETTINGS, template)
 
 
 def fill(

@@ -67,8 +67,8 @@ class Packages:
     @property
     def python(self) -> str:
         """Return the interpreter, as uv finds or downloads it."""
-        here = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return sys.executable if not self.pythons or here in self.pythons else self.pythons[0]
+        own_version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return sys.executable if not self.pythons or own_version in self.pythons else self.pythons[0]
 
     def missing(self) -> str | None:
         """Return one sentence if a part of the system is missing."""

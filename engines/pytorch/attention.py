@@ -64,10 +64,10 @@ def choose(attention: str, device: torch.device) -> str | None:
         return None
     kernel = ATTENTIONS[attention]
     if device.type not in kernel.devices:
-        there = [name for name, kind in ATTENTIONS.items() if device.type in kind.devices]
+        available = [name for name, kind in ATTENTIONS.items() if device.type in kind.devices]
         raise EngineUnavailable(
             f"attention={attention} runs on {' and '.join(kernel.devices)}, not on {device.type}; there are "
-            f"{', '.join(there)}."
+            f"{', '.join(available)}."
         )
     for switch in SWITCHES if kernel.switch is not None else ():
         getattr(torch.backends.cuda, f"enable_{switch}_sdp")(switch == kernel.switch)

@@ -92,8 +92,8 @@ def loading_settings(quantised: Quantised, model: Model, device: torch.device, d
         raise EngineUnavailable(f"quantise={quantised} needs {package}; install with: pip install {package}")
     if library == "inc":
         return {}  # it quantises a loaded network
-    made = _bitsandbytes_config(quantised) if library == "bnb" else _torchao_config(quantised, model, device, dtype)
-    return {"quantization_config": made, "device_map": {"": device}}
+    config = _bitsandbytes_config(quantised) if library == "bnb" else _torchao_config(quantised, model, device, dtype)
+    return {"quantization_config": config, "device_map": {"": device}}
 
 
 def quantised_after(net: Any, quantised: Quantised) -> Any:

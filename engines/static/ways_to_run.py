@@ -124,8 +124,8 @@ class CudaGraphEngine(StaticEngine):
                 torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) for tensor in cache
             )
         own_cache = tuple(tensor[: shape.batch, : shape.length] for tensor in self._prompt_cache)
-        there = (*inputs, *own_cache)
-        return ReadInOwnCache(captured(self.run_as(step, there), there, self._pool, self._stream), own_cache)
+        buffers = (*inputs, *own_cache)
+        return ReadInOwnCache(captured(self.run_as(step, buffers), buffers, self._pool, self._stream), own_cache)
 
     def run_as(self, step: Step, example: tuple[torch.Tensor, ...]) -> RunStep:
         """Return the part of a step that is captured."""

@@ -173,10 +173,10 @@ def _cell(
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None
     assert stage.steady_end is not None
-    seen = [request for request in read_requests(run) if stage.steady_start <= request.t_sched < stage.steady_end]
+    counted = [request for request in read_requests(run) if stage.steady_start <= request.t_sched < stage.steady_end]
     pairs = [
         Pair(request, truth)
-        for request in seen
+        for request in counted
         if request.outcome == "ok"
         and (truth := truths.get(request.prompt_id or "")) is not None
         and truth["tokens"] == request.output_tokens
@@ -193,8 +193,8 @@ def _cell(
         processes=processes,
         condition=condition,
         tokens_per_second=throughput,
-        requests=len(seen),
-        failures=len(seen) - len(pairs),
+        requests=len(counted),
+        failures=len(counted) - len(pairs),
         ttft=error_of([pair.ttft for pair in pairs]),
         ttft_user_space=error_of([pair.ttft_user_space for pair in pairs]),
         tpot=error_of([pair.tpot for pair in pairs]),

@@ -52,9 +52,9 @@ class ReadBatcher:
         self._ready.unregister(fileno)
 
     def _on_ready(self) -> None:
-        made = self._read()
+        reads = self._read()
         now = monotonic_ns()
-        if made < BATCH and now - self._last < PAUSE * 1e9:
+        if reads < BATCH and now - self._last < PAUSE * 1e9:
             self._at_once.stop()
             self._in_turn.start(self._on_turn)
         self._last = now

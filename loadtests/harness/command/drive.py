@@ -129,10 +129,10 @@ def drop_cache(contender: Contender, terminal: Terminal) -> dict[str, str]:
     """Drop the contender's files from the file cache. Return a variable for Locust if that worked."""
     if not contender.uncached:
         return {}
-    left = drop_from_cache(map(Path, contender.uncached))
-    if left is not None and left <= MAX_LEFT:
+    share_left = drop_from_cache(map(Path, contender.uncached))
+    if share_left is not None and share_left <= MAX_LEFT:
         return {FILES_UNCACHED: str(time.monotonic_ns())}
-    share = "an unknown share" if left is None else format_share(left)
+    share = "an unknown share" if share_left is None else format_share(share_left)
     terminal.say(f"{contender.name}: {share} of the files stayed in the file cache; are they in use?", style="red")
     return {}
 

@@ -17,15 +17,15 @@ FAILED = ctypes.c_void_p(-1).value  # mmap's result if it fails
 def drop_from_cache(paths: Iterable[Path]) -> float | None:
     """Drop files, and all files of folders, from the cache, and return the share of their bytes that stayed; `None` if
     the system does not tell. Pages that a process has mapped stay. Raises `UserMistake` for a missing path."""
-    sizes, kept = 0, 0.0
+    sizes, bytes_left = 0, 0.0
     for path in paths:
         for file in _files(path.expanduser()):
-            left = _drop(file)
-            if left is None:
+            share_left = _drop(file)
+            if share_left is None:
                 return None
             size = file.stat().st_size
-            sizes, kept = sizes + size, kept + left * size
-    return kept / sizes if sizes else 0.0
+            sizes, bytes_left = sizes + size, bytes_left + share_left * size
+    return bytes_left / sizes if sizes else 0.0
 
 
 def _files(path: Path) -> Iterator[Path]:

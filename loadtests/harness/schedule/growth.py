@@ -49,14 +49,14 @@ class Growth:
         latest = {round(stage.load): stage for stage in stages}  # for each load, the last stage counts
         long = {users for users, stage in latest.items() if stage.seconds >= MIN_LONG}
         missed = min((users for users, stage in latest.items() if not meets(stage, self.objectives)), default=None)
-        held = max((users for users in latest if missed is None or users < missed), default=None)
-        left = self.seconds - elapsed
+        met = max((users for users in latest if missed is None or users < missed), default=None)
+        seconds_left = self.seconds - elapsed
 
         def brief(users: int, until: float) -> StagePlan | None:
             """Plan a brief stage; `None` if it would end after the share `until` of the time."""
             window = FIRST if users == 1 else BRIEF
             ends = elapsed + window + _answers(latest, users)
-            return self._stage(users, window, left) if ends <= until * self.seconds else None
+            return self._stage(users, window, seconds_left) if ends <= until * self.seconds else None
 
         if len(stages) == 1 and missed is not None:  # the first requests of a server may be slow: repeat the stage
             return brief(1, 1.0)
@@ -64,19 +64,19 @@ class Growth:
             doubled = brief(min(2 * max(latest), self.most), GROWING)
             if doubled is not None:
                 return doubled
-        if held is not None and missed is not None and missed > max(NARROW * held, held + 1):
-            halved = brief((held + missed) // 2, HALVING)
+        if met is not None and missed is not None and missed > max(NARROW * met, met + 1):
+            halved = brief((met + missed) // 2, HALVING)
             if halved is not None:
                 return halved
-        around = [users for users in (held, missed) if users is not None and users not in long]
+        around = [users for users in (met, missed) if users is not None and users not in long]
         if not around:
             return None
         share = LOWER if len(around) > 1 else 1.0
-        window = share * left - _answers(latest, around[0])
-        return self._stage(around[0], window, left) if window >= MIN_LONG else None
+        window = share * seconds_left - _answers(latest, around[0])
+        return self._stage(around[0], window, seconds_left) if window >= MIN_LONG else None
 
-    def _stage(self, users: int, window: float, left: float) -> StagePlan:
-        bound = min(BOUND, max(left - window, WARM_UP) / 2)
+    def _stage(self, users: int, window: float, seconds_left: float) -> StagePlan:
+        bound = min(BOUND, max(seconds_left - window, WARM_UP) / 2)
         return StagePlan(Users(users), Extent(WARM_UP), Extent(window), bound=bound, brief=window < MIN_LONG)
 
 
