@@ -31,7 +31,7 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     if any(run.statistics_only for run in frame.runs):
         return None
     if not frame.objectives:
-        return _name_slo(frame)
+        return _name_slo(frame) if frame.loads_make_axis else None
     if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < MIN_REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
     capacity = frame.capacities.get(planned or frame.names[0])

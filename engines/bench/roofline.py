@@ -34,7 +34,8 @@ from engines.models.stored import config_of, tensors_of
 ARRAY_BYTES = 1 << 30  # far above any L3 cache
 GPU_ARRAY_BYTES = 1 << 32  # far above any L2 cache of a GPU
 PASSES = 6
-SIDE = 2048  # of the square matrices that are multiplied
+MIN_SIDE, SIDE = 256, 2048  # of the square matrices that are multiplied
+LONG_ENOUGH = 0.05  # seconds of a product, from which the size of the matrices no longer matters
 GPU_SIDE = 8192
 HALF = ("bfloat16", "float16")
 NOISE = 0.05  # by which a share may exceed 1, because limit and engine are not measured at the same time
@@ -52,19 +53,33 @@ def read_bandwidth(size: int = ARRAY_BYTES) -> float:
 
 def _fastest(work: Callable[[], object]) -> float:
     """Return the seconds of the fastest pass."""
-    durations = []
-    for _ in range(PASSES):
-        began = time.perf_counter()
-        work()
-        durations.append(time.perf_counter() - began)
-    return min(durations)
+    return min(_seconds(work) for _ in range(PASSES))
 
 
-def cpu_flops(side: int = SIDE) -> float:
-    """Measure float32 operations per second by NumPy's BLAS on all cores: 2n³ for a product of n × n matrices."""
-    a = np.ones((side, side), np.float32)
-    out = np.empty_like(a)
-    return 2 * side**3 / _fastest(lambda: np.matmul(a, a, out=out))
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def product_rate(product: Callable[[int], Callable[[], object]]) -> float:
+    """Return operations per second of a product of n × n matrices, which takes 2n³. `product` prepares one of that
+    size. Small ones come first: a format that the CPU lacks may be a thousand times slower."""
+    side = MIN_SIDE
+    while side < SIDE and _seconds(product(side)) < LONG_ENOUGH:
+        side *= 2
+    return 2 * side**3 / _fastest(product(side))
+
+
+def cpu_flops() -> float:
+    """Measure float32 operations per second by NumPy's BLAS on all cores."""
+
+    def product(side: int) -> Callable[[], object]:
+        a = np.ones((side, side), np.float32)
+        out = np.empty_like(a)
+        return lambda: np.matmul(a, a, out=out)
+
+    return product_rate(product)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +132,11 @@ def measured_here(device: str, dtype: str) -> Limit:
         return Limit("cpu", "float32", bandwidth, cpu_flops())
     import torch
 
-    a = torch.ones((SIDE, SIDE), dtype=getattr(torch, dtype))
-    flops = 2 * SIDE**3 / _fastest(lambda: a @ a)
-    return Limit("cpu", dtype, bandwidth, flops)
+    def product(side: int) -> Callable[[], object]:
+        a = torch.ones((side, side), dtype=getattr(torch, dtype))
+        return lambda: a @ a
+
+    return Limit("cpu", dtype, bandwidth, product_rate(product))
 
 
 def arithmetic_of(dtype: str) -> str:

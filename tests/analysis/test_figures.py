@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from enginebench.analysis.document import Figure
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.sections.figures import figures, first_figure
 from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.svg import svg
 from enginebench.records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
@@ -38,6 +40,25 @@ def test_a_latency_is_called_as_in_tables_and_drawn_once(drawn: list[Figure]) ->
     assert max(titles.values()) == 1
     assert not [title for title in titles if "(user)" in title]
     assert len({figure.key for figure in drawn}) == len(drawn)
+
+
+def test_with_several_limits_the_first_chart_is_above_1_if_and_only_if_the_slo_is_missed(
+    tmp_path: Path,
+) -> None:
+    """Eight users wait for four slots, so TTFT misses its limit; TPOT is always within."""
+    run = simulate(tmp_path / "run", Engine("a", slots=4, prefill=0.05, tpot=0.01), (1, 2, 8), 20.0)
+    slo = parse_objectives(["ttft_p95=0.1,tpot_p95=0.02,failures=0.5"])
+    frame = frame_of(summaries_of([str(run)], run.parent, slo))
+    figure = first_figure(frame)
+    assert figure is not None
+    assert (figure.title, figure.limit) == ("Largest of TTFT p95, TPOT p95 and failures, each ÷ its limit", 1.0)
+    (series,) = figure.series
+    engine = frame.engine("a")
+    for point in series.points:
+        values = [engine.value(point.label, "ttft_user", "p95"), engine.value(point.label, "tpot", "p95")]
+        assert point.y == pytest.approx(max((values[0] or 0) / 0.1, (values[1] or 0) / 0.02))
+        assert point.status is (Status.MET if (point.y or 0) <= 1 else Status.MISSED)
+    assert [point.status for point in series.points] == [Status.MET, Status.MET, Status.MISSED]
 
 
 def test_a_distribution_has_the_percentiles_across_and_the_latency_upwards(frame: Frame, drawn: list[Figure]) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from enginebench.analysis.document import Cell, Number, Tone, Word
+from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
 from enginebench.analysis.write.cells import change_text, clean, glued, share_text, show, signs_of
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis import documents
@@ -15,6 +15,14 @@ def number(value: float | None, low: float | None = None, high: float | None = N
     n = more.pop("n", 0)
     missing = more.pop("missing", None)
     return Number(Estimate(value, low, high, n=n, missing=missing), **more)  # type: ignore[arg-type]
+
+
+def test_the_durations_of_a_column_share_a_unit() -> None:
+    cells = (number(0.478, 0.414, 0.552, unit="s"), number(13.3, unit="s"), number(None, unit="s"), Word("x"))
+    table = Table("t", "", (Column("TTFT"),), tuple((cell,) for cell in cells)).with_shared_units()
+    assert [show(row[0]).line for row in table.rows] == ["0.478 s [0.414, 0.552]", "13.3 s", "–", "x"]
+    short = Table("t", "", (Column("TTFT"),), ((number(0.002, unit="s"),), (number(13.3, unit="s"),)))
+    assert [show(row[0]).line for row in short.with_shared_units().rows] == ["2.00 ms", "13.3 s"]
 
 
 NUMBERS: list[tuple[Number, str]] = [
