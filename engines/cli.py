@@ -53,13 +53,13 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         _print_json(list(rows.values()))
         return
-    here = {name: row for name, row in rows.items() if row["why_not_here"] is None}
+    runnable = {name: row for name, row in rows.items() if row["why_not_here"] is None}
     table = small_table("runs here", "version", "batching", "what it is")
-    for name, row in here.items():
+    for name, row in runnable.items():
         table.add_row(f"[bold]{name}[/]", row["version"] or "", row["batching"], _escape(row["title"]))
-    reasons: dict[str, list[str]] = {}  # why not here: the engines that lack the same
+    reasons: dict[str, list[str]] = {}  # by the reason: the engines that cannot run here
     for name, row in rows.items():
-        if name not in here:
+        if name not in runnable:
             reasons.setdefault(row["why_not_here"], []).append(name)
     console = stdout(markup=True)
     console.print(table)
@@ -68,7 +68,7 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
     for reason, lacking in reasons.items():
         console.print(f"\n[bold]{', '.join(lacking)}[/]")
         console.print(Padding(_escape(reason), (0, 0, 0, 2)), style="dim")
-    console.print(f"\n{len(here)} of {len(rows)} engines can run here; `enginebench engines NAME` shows options.")
+    console.print(f"\n{len(runnable)} of {len(rows)} engines can run here; `enginebench engines NAME` shows options.")
 
 
 @engines_app.command(SHOW, hidden=True)
@@ -85,7 +85,7 @@ def show(
 ) -> None:
     """Show the options of one engine."""
     rows = _rows(name)
-    _check(name, option or [], model)  # what `run` asks, which does not import engines
+    _check(name, option or [], model)  # for `run`, which does not import engines
     if as_json or (context.parent is not None and context.parent.params.get("as_json")):
         _print_json(list(rows.values()))
         return

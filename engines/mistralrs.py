@@ -50,7 +50,7 @@ ARCHITECTURES = {
 INVALID = "\ufffd"  # instead of bytes that are not a character
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 QUANTISED = {"q8_0": "Q8_0", "q4_0": "Q4_0"}  # by mistral.rs, while it loads ("in-situ quantization")
-# Candle compiles these instead of a device that a build lacks; the extension has the names of its sources.
+# Candle compiles these instead of a device that a build lacks; the extension contains the names of its sources.
 DUMMIES = {"cuda": b"dummy_cuda_backend.rs", "metal": b"dummy_metal_backend.rs"}
 
 
@@ -138,7 +138,7 @@ class MistralRsEngine(BlockingEngine):
                     token_source="none",
                     jinja_explicit=template.name,
                 )
-            except BaseException as error:  # of several types; a panic is no `Exception`
+            except BaseException as error:  # of several types; a panic is not an `Exception`
                 raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {first_line(error)}") from error
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
@@ -187,7 +187,7 @@ class MistralRsEngine(BlockingEngine):
                 return
 
     def _tokens_of(self, text: str) -> int:
-        """Return the tokens of a piece: one, unless a character was held back until its last byte was there."""
+        """Return the tokens of a piece: one, unless a character was held back until its last byte arrived."""
         if text.isascii() or INVALID in text:  # bytes that are no character come alone, and would be encoded as three
             return 1
         return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
@@ -195,7 +195,7 @@ class MistralRsEngine(BlockingEngine):
     def _same_text(self, request: GenerateRequest) -> str:
         """Find the text that mistral.rs reads as exactly this request's ids. Raises `BadRequest`."""
         ids = list(request.prompt_token_ids)
-        # It prepends the beginning-of-text token if the tokenizer says so; the template may have done so too.
+        # mistral.rs prepends the beginning-of-text token if the tokenizer says so; the template may have done so too.
         for text in (request.prompt, request.prompt.removeprefix(self._bos)):
             if self._tokenizer.encode(text).ids == ids:
                 return text
@@ -212,7 +212,7 @@ def _cut_off(first: Any) -> str:
 
 
 def _distribution() -> str:
-    """Return the name of the installed wheel: older ones for CUDA have one of their own."""
+    """Return the name of the installed wheel: older wheels for CUDA have a different name."""
     return packages_distributions()["mistralrs"][0]
 
 

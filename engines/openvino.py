@@ -163,7 +163,7 @@ class PipelineBatch:
         yield self._generated()
 
     def _admit(self) -> Generated:
-        """Start the new ones, and let cancelled ones go."""
+        """Start new sequences, and release cancelled ones."""
         left: Generated = []
         for sequence in list(self.sequences):
             if sequence.cancelled:

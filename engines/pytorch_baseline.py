@@ -2,8 +2,8 @@
 
 32-bit floats, one operation at a time, no key/value cache (every token computes the whole sequence again), no batching,
 a device synchronisation after every layer, no warm-up, even when served. With `cold=yes` each request starts its own
-process, with the interpreter, the imports, the weights and the CUDA context again. Eager PyTorch as
-people use it, with a cache and the library's own kernels, is the engine `transformers`.
+process, and loads the interpreter, imports, weights and CUDA context again. Eager PyTorch as people use it, with a
+cache and the library's own kernels, is the engine `transformers`.
 
     enginebench serve pytorch-baseline --model random:llama-3.2-1b
 """

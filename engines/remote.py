@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server behind the identical server: TGI, LMDeploy, Triton, `trtllm-serve`, hosted services.
 
 Requests are passed on and answers passed back as they come; nothing is computed here. With `--model`, prompts are
-tokenised here and sent as token ids, as every other engine gets them. Without, they are sent as text, or with
+tokenised here and sent as token ids, as every other engine gets them. Without it, they are sent as text, or with
 `api=chat` as messages, and the server tokenises them. A key is read from ENGINEBENCH_REMOTE_API_KEY.
 
     enginebench serve remote -o url=http://127.0.0.1:8001/v1
@@ -52,8 +52,8 @@ MAX_TOKENS = 10**9  # of one request
 CONNECT_TIMEOUT = 10.0  # seconds
 MAX_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try
 KEPT_OPEN = 4.0  # seconds that an unused connection is kept: servers close theirs after 5
-END_OF_BODY = 1.0  # seconds for it to come after the last event
-REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
+END_OF_BODY = 1.0  # seconds for the end to come after the last event
+REASONING = ("reasoning_content", "reasoning")  # names of reasoning in a chat's delta
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -93,7 +93,7 @@ class RemoteEngine(Engine):
 
     @classmethod
     def launch(cls, options: RemoteOptions, model: Model | None) -> Launch:
-        """Raise `EngineUnavailable`."""
+        """Raises `EngineUnavailable`."""
         if not options.url.startswith(("http://", "https://")):
             raise EngineUnavailable("remote needs the address of a server: -o url=http://127.0.0.1:8001/v1")
         return Launch()
@@ -146,7 +146,7 @@ class RemoteEngine(Engine):
         raise EngineUnavailable(f"{self.options.url} has no model `{name}`; it lists {listed}.")
 
     async def _engine_behind(self) -> Mapping[str, Any]:
-        """Return what a server of this project says of its engine; nothing of others."""
+        """Return what a server of this project says of its engine; nothing for other servers."""
         try:
             return dict((await self._client.get("engine")).raise_for_status().json())
         except Exception:  # another server answers 404, or anything
@@ -184,7 +184,7 @@ class RemoteEngine(Engine):
         return Chunk("", 0 if produced is None else max(0, produced - counted), finish, (), figures)
 
     def body(self, request: GenerateRequest) -> dict[str, Any]:
-        """Return what is sent. Fields that OpenAI does not have are sent only where they are asked for."""
+        """Return what is sent. Fields that OpenAI does not have are sent only if requested."""
         # An answer that fills a context of unknown length has no limit: the rest of a guess may exceed what the server
         # allows, and in a chat without a limit the server uses all that it has.
         fills = len(request.prompt_token_ids) + request.max_tokens >= self._context_length
@@ -221,14 +221,14 @@ class RemoteEngine(Engine):
 
 
 def connections(concurrency: int) -> httpx.Limits:
-    """Limit a client's connections, which are used again."""
+    """Return limits under which a client reuses its connections."""
     import httpx
 
     return httpx.Limits(max_connections=None, max_keepalive_connections=concurrency, keepalive_expiry=KEPT_OPEN)
 
 
 async def posted(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-    """Yield the events of a streamed answer. Closing it before its end closes the connection, and with that the request
+    """Yield the events of a streamed answer. Closing the generator early closes the connection, which ends the request
     at the server.
 
     Raises the server's refusal as an `EngineError`.
@@ -269,7 +269,7 @@ async def _events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _ended(body: AsyncIterator[bytes]) -> None:
-    """Read a body to its end, after which its connection is used again. One that does not end is closed."""
+    """Read a body to its end, after which its connection is used again. A body that does not end is closed."""
     import httpx
 
     with contextlib.suppress(TimeoutError, httpx.HTTPError):
@@ -301,7 +301,7 @@ def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
 
 
 def _count(usage: Any, name: str) -> int | None:
-    """Return a number of tokens; `None` if the server gave none, or something that can be none."""
+    """Return a number of tokens; `None` if the server gave none, or an invalid one."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
@@ -315,7 +315,7 @@ def _seconds(retry_after: str) -> float | None:
 
 
 def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
-    """Return the server's refusal as ours, with its own words."""
+    """Return the server's refusal as our error, in its own words."""
     words = f"the server answered {answer.status_code}"
     with contextlib.suppress(ValueError):
         words = f"{words}: {_message_of(json.loads(content))}"

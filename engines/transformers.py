@@ -1,9 +1,9 @@
-"""Hugging Face Transformers in eager mode, one request at a time: what other engines are compared with.
+"""Hugging Face Transformers in eager mode, one request at a time: the reference for other engines.
 
 The decode loop is ours, on the model's own forward pass and key/value cache: one pass over the prompt, then one per
 token, which is sent as soon as it is sampled. `loop=generate` runs the library's `generate` with a streamer instead, as
-published ladders of engines mean it; so does `draft`, which is the library's assisted generation. Nothing is compiled,
-fused or batched: it is eager PyTorch as people use it. Other attention kernels and quantised weights are settings.
+published ladders of engines do; so does `draft`, which is the library's assisted generation. Nothing is compiled, fused
+or batched: it is eager PyTorch as people use it. Other attention kernels and quantised weights are settings.
 
     enginebench serve transformers -o dtype=float32 -o draft=ngram
     enginebench serve transformers -o loop=generate
@@ -146,7 +146,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 f"the draft model has a vocabulary of {theirs} tokens and the model one of {ours}: take a draft of the "
                 "same family."
             )
-        # By default the library drafts more or fewer tokens as it goes on, and stops drafting where it is in doubt.
+        # By default the library drafts more or fewer tokens as it goes on, and stops drafting if it is in doubt.
         draft.generation_config.num_assistant_tokens = self.options.guesses
         draft.generation_config.num_assistant_tokens_schedule = "constant"
         draft.generation_config.assistant_confidence_threshold = 0.0
@@ -176,14 +176,14 @@ class TransformersEngine(OnTorch, BlockingEngine):
         answer = SampledAnswer(request, self._tokenizer, self._end_ids, most, self._device)
         ids, cache = list(request.prompt_token_ids), dict[str, Any]()
         while True:
-            with torch.inference_mode():  # not around the yield: it belongs to the thread, not to this generator
+            with torch.inference_mode():  # not around the yield: this mode belongs to the thread, not to the generator
                 logits, cache = self._forward(ids, cache)
                 id, chunk = answer.next(logits)
             ids = [id]
             yield id, chunk
 
     def _forward(self, new: list[int], cache: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return logits `[vocabulary]` after the last token, and the cache that holds all of them."""
+        """Return logits `[vocabulary]` after the last token, and the cache of all tokens."""
         import torch
 
         keep = {self._kept: 1} if self._kept else {}

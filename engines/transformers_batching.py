@@ -27,11 +27,11 @@ from engines.text.answer_text import AnswerText
 
 # Tokens per page of the cache; each sequence wastes half of one. Flash attention's kernels for decoding take no others.
 PAGES = {"cpu": 32, "cuda": 256}
-# Tokens in one step. Without flash attention there is a mask of as many rows, each as wide as the cache: with what
-# Transformers would choose by a large GPU's memory, masks take most of it.
+# Tokens in one step. Without flash attention, the mask has a row for each, as wide as the cache: with the number that
+# Transformers would choose for a large GPU, masks would take most of its memory.
 BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
 CPU_KV_TOKENS = 16_384
-OLDEST = (5, 17)  # whose `warmup` captures CUDA graphs
+OLDEST = (5, 17)  # the first version whose `warmup` captures CUDA graphs
 NO_END = -1  # a token that no model generates
 
 
@@ -122,7 +122,7 @@ class TransformersBatchingEngine(OnTorch):
         and until 5.18 flash attention was always taken. On a GPU, a cache whose size is not given takes the memory that
         is free.
 
-        Raises `EngineUnavailable` if the version would take another attention than asked for.
+        Raises `EngineUnavailable` if the version would use an attention that was not requested.
         """
         options, page = self.options, PAGES.get(device, PAGES["cpu"])
         kv_tokens = options.kv_tokens or (None if device == "cuda" else CPU_KV_TOKENS)

@@ -35,7 +35,7 @@ STAGE_ATTAINMENT, STAGE_FAILED = f"{PREFIX}stage_attainment", f"{PREFIX}stage_fa
 
 FINISHED, FAILED = (f'outcome!~"{"|".join(outcomes)}"' for outcomes in (UNJUDGED, NO_FAILURE))
 CHOSEN_RUN = 'run=~"$shown_runs"'
-LAST_MONTH = "[30d]"  # runs are offered this long; Prometheus must keep their series as long
+LAST_MONTH = "[30d]"  # runs are offered this long; Prometheus must keep their series that long
 LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late
 TAIL_FAILED = "over 1 % failed"  # in place of an infinite p99
 LATE_SECONDS, LATE_SHARE = LATE[0]  # of the load generator: the report warns beyond the larger of both
@@ -58,7 +58,7 @@ def gauge(name: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
 
 
 def quantile(q: float, histogram: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
-    """Absent where it falls among failed requests, for which Prometheus would answer with the last edge."""
+    """Return a quantile, absent among failed requests, for which Prometheus would answer with the last edge."""
     return f"{promql.quantile(q, histogram, run, WINDOW + shift)} < {LAST_EDGE}"
 
 
@@ -67,13 +67,13 @@ def percentiles(histogram: str) -> list[Query]:
 
 
 def mean(histogram: str, by: str = "engine") -> str:
-    """Return the mean of what is finite: failed requests are in the count, and not in the sum."""
+    """Return the mean of finite values: failed requests are in the count, but not in the sum."""
     finite = rate(histogram + "_bucket", by, f'le="{LAST_EDGE:.1f}"')
     return f"{rate(histogram + '_sum', by)} / {finite}"
 
 
 def attainment(run: str = CHOSEN_RUN, shift: str = "") -> str:
-    """Return the share of attempted requests that met every SLO. One that the run's own end cut off is not judged."""
+    """Return the share of attempted requests that met every SLO. A request that the run's end cut off is not judged."""
     return f"{rate(GOOD, run=run, shift=shift)} / {rate(REQUESTS, where=FINISHED, run=run, shift=shift)}"
 
 
@@ -84,25 +84,25 @@ def late() -> str:
 
 
 def late_budget() -> str:
-    """Return how late it may be without a warning, by the median TTFT of the stage that is on."""
+    """Return how late the load generator may be without a warning, by the median TTFT of the current stage."""
     median = select(_stage_gauge(TTFT), where='quantile="0.5"')
     current = f"{median} and on (run, stage) {select(STAGE_INDEX)}"
     return f"min (clamp_min({LATE_SHARE} * ({current}), {LATE_SECONDS}))"
 
 
 def objective(metric: str) -> Query:
-    """The tightest limit given for a metric, in seconds, as a line named `SLO`."""
+    """Return the tightest limit given for a metric, in seconds, as a line named `SLO`."""
     limits = select(OBJECTIVE, where=f'objective=~"{metric}.*"')
     return Query(f"min ({limits})", "SLO")
 
 
 def by_stage(name: str, by: str, run: str = CHOSEN_RUN, where: str = "") -> str:
-    """Return what the window of each stage amounts to in the end, or so far; also of runs that are over."""
+    """Return the final or current value of each stage's window, also for runs that are over."""
     return f"max by ({by}) (last_over_time({select(name, run, where)}{LAST_MONTH}))"
 
 
 def quantile_by_stage(q: float, histogram: str, by: str, run: str = CHOSEN_RUN) -> str:
-    """Infinite where it falls among failed requests."""
+    """Return a quantile, infinite if it falls among failed requests."""
     return by_stage(_stage_gauge(histogram), by, run, f'quantile="{q}"')
 
 

@@ -51,9 +51,9 @@ def tile(
 
 
 def sentence(title: str, description: str, queries: Sequence[Query], *, otherwise: str) -> Panel:
-    """A line of text across the page: the legend of the query that is answered, or `otherwise`.
+    """Return a line of text across the page: the legend of the query that is answered, or `otherwise`.
 
-    That is a query too: Grafana hides the text of an empty panel where names are shown in place of values.
+    `otherwise` is a query too: Grafana hides the text of an empty panel where names are shown in place of values.
     """
     answered = " or ".join(f"({query.expr})" for query in queries)
     queries = [*queries, Query(f"vector(1) unless on () ({answered})", otherwise)]
@@ -97,7 +97,7 @@ def lines(
     styles = dict.fromkeys(dashed, DASHED) | dict.fromkeys(dotted, DOTTED)
     panel["fieldConfig"]["overrides"] = _overrides([query.legend for query in queries], palette, colours or {}, styles)
     panel["options"] = {
-        # Names side by side: a table under a panel shows three of its rows. Values are in the tooltip and the tiles.
+        # Names side by side: a table under a panel shows only three rows. Values are in the tooltip and the tiles.
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
@@ -105,7 +105,7 @@ def lines(
 
 
 def spread(title: str, description: str, query: Query) -> Panel:
-    """A histogram's buckets over time: shows two modes, which percentiles hide."""
+    """Return a histogram's buckets over time, which show two modes that percentiles hide."""
     unit = "suffix: requests"
     panel = _panel(
         "heatmap", title, description, unit, [_target(query) | {"format": "heatmap"}], [(None, GREEN)], NO_DATA
@@ -122,7 +122,7 @@ def spread(title: str, description: str, query: Query) -> Panel:
 def labels_table(
     title: str, description: str, query: Query, columns: Mapping[str, str], *, empty: str = NO_DATA
 ) -> Panel:
-    """The labels of a series as rows; `columns` maps each label to its heading, in order."""
+    """Return the labels of a series as rows; `columns` maps each label to its heading, in order."""
     return _table(title, description, [query], columns, empty)
 
 
@@ -134,8 +134,8 @@ def values_table(
     *,
     empty: str = NO_DATA,
 ) -> Panel:
-    """A row for each combination of `labels`, which map to headings, and a column for each query and its unit, by its
-    heading. Rows are in the order of the first query. Seconds are of a p99, which may fall among failures."""
+    """Return a row for each combination of `labels`, which map to headings, with a column for each query and its unit,
+    by its heading. The first query orders the rows. A column in seconds is a p99, which may fall among failures."""
     columns = {**labels, **{f"Value #{ref}": heading for ref, heading in zip("ABCDEFGH", queries, strict=False)}}
     panel = _table(title, description, [query for query, _ in queries.values()], columns, empty, width=24)
     failed = {"id": "mappings", "value": [_beyond(TAIL_FAILED, LAST_EDGE)]}
@@ -219,5 +219,5 @@ def _target(query: Query, ref_id: str = "A") -> dict[str, Any]:
 
 
 def _beyond(text: str, limit: float | None) -> dict[str, Any]:
-    """Text in place of values from `limit` on, infinite ones too, for which Grafana's units have odd words."""
+    """Return text in place of values from `limit` on, infinite ones too, for which Grafana's units have odd words."""
     return {"type": "range", "options": {"from": limit, "to": None, "result": {"text": text, "color": RED}}}

@@ -19,7 +19,7 @@ TWO_SCRAPES = 10  # seconds; over less there is no rate
 
 
 def _threshold(name: str, label: str, description: str, histogram: str, at_first: str) -> Variable:
-    """An SLO threshold, one of the histogram's bucket bounds: only there a share is exact."""
+    """Return an SLO threshold, one of the histogram's bucket bounds: only there is a share exact."""
     return _queried(
         name,
         label,
@@ -33,7 +33,7 @@ def _threshold(name: str, label: str, description: str, histogram: str, at_first
 
 
 def _several(name: str, label: str, description: str, query: str, **more: Any) -> Variable:
-    """A variable with values from Prometheus; several may be chosen, initially all."""
+    """Return a variable with values from Prometheus; several may be chosen, initially all."""
     every = {"selected": True, "text": ["All"], "value": ["$__all"]}
     return _queried(name, label, description, query, multi=True, includeAll=True, current=every, sort=ASCENDING, **more)
 
@@ -70,8 +70,8 @@ def _number(name: str, description: str, expr: str) -> Variable:
 
 
 def _shift(side: str) -> Variable:
-    """The offset in seconds with which a run of Compare begins at the left edge of the page. Never 0, which is no
-    offset to Prometheus, and never nothing."""
+    """Return the offset in seconds with which a run of Compare begins at the left edge of the page. It is never 0,
+    which is no offset to Prometheus, and never empty."""
     start = f'max(last_over_time({RUN_START}{{run="$run_{side}"}}{LAST_MONTH}))'
     about = f"Seconds from the start of run {side.upper()} to the left edge of the page."
     return _number(f"shift_{side}", about, f"round(time() - $__range_s - {start}) != 0 or vector(1)")
@@ -122,8 +122,8 @@ RUN = (
     ),
     _number("run_to", "End of the run's last stage, so far, in milliseconds.", f"round(1e3 * {END})"),
 )
-# What tiles are about where servers are measured: the last stage of the run if it is within the page's time range, and
-# else the whole range.
+# The time range of tiles about servers: the last stage of the run if it is within the page's time range, else the whole
+# range.
 STAGE = (
     _number(
         "stage_seconds",

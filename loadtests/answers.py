@@ -3,9 +3,9 @@
     locust -f loadtests/answers.py --host http://127.0.0.1:8000 --headless
     enginebench run answers --engine candle --engine burn -o dtype=float32
 
-If a greedy engine answers a question in two ways, the cause is the other requests that it computed at the same time.
-The report counts the questions with different answers under load, and for several engines the questions that they
-answer equally (docs/answers.md).
+If an engine with greedy sampling answers a question in two ways, the cause is the requests that it computed together.
+The report counts the questions with different answers under load, and, for several engines, the questions with equal
+answers (docs/answers.md).
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users

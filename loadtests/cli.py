@@ -52,7 +52,7 @@ Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client process
 HelpAll = Annotated[
     bool, typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option, and exit.")
 ]
-NOT_OFFERED = {"model"}  # `run` has its own
+NOT_OFFERED = {"model"}  # `run` declares its own
 
 
 @app.command(cls=RunCommand)
@@ -154,8 +154,7 @@ def _measure(
     folders: list[Path],
     keep_loaded: bool = False,
 ) -> bool:
-    """Add each run's folder to `folders`, and return whether all runs were complete. A failed run does not end the
-    others."""
+    """Add each run's folder to `folders`, and return whether all runs were complete. Go on after a failed run."""
     from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.loaded import LoadedServers
     from loadtests.harness.command.run_order import rounds
@@ -168,9 +167,9 @@ def _measure(
                 terminal.say(f"round {this_round.index + 1} of {repeats}")
             for contender in order:
                 try:
-                    done = measure(job, contender, this_round, terminal, kept)
-                    folders.append(done.folder)
-                    complete = complete and done.complete
+                    measured = measure(job, contender, this_round, terminal, kept)
+                    folders.append(measured.folder)
+                    complete = complete and measured.complete
                 except (ServerFailed, RunFailed) as failure:
                     terminal.say(str(failure), style="red")
                     complete = False
@@ -178,7 +177,7 @@ def _measure(
 
 
 def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Terminal, folders: list[Path]) -> bool:
-    """Profile each engine that was measured, into its last run. Return whether that worked for all of them."""
+    """Profile each measured engine into the folder of its last run. Return whether all profiles succeeded."""
     from enginebench.records.files import read_meta
     from loadtests.harness.command.profile import profile
 
@@ -190,7 +189,7 @@ def _profile(job: Job, tested: list[Contender], profiler: Profiler, terminal: Te
 
 def _report(folders: list[Path], allow_invalid: bool, as_json: bool, has_slo: bool) -> int:
     """Analyse the runs in a separate process, and return its exit code. Without the analysis (`make bundle`), list the
-    runs, whose objectives cannot be judged."""
+    runs: no objective can be judged."""
     if find_spec("polars") is None:
         listed = "\n".join(f"  {folder}" for folder in folders)
         print(f"The records, for `enginebench report` in a complete installation:\n{listed}")

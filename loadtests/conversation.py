@@ -4,7 +4,7 @@
     enginebench run conversation --engine transformers --engine mistralrs --turns 8
 
 Users read an answer before they continue, and the real answers are part of the next prompt. Look at how TTFT grows from
-turn to turn (`turn` in the records): with an effective prefix cache it hardly does.
+turn to turn (`turn` in the records): with an effective prefix cache, it hardly grows.
 """
 
 from loadtests.harness.scenario import Scenario, length, pause, tokens, users

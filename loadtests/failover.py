@@ -3,9 +3,9 @@
     locust -f loadtests/failover.py --host http://127.0.0.1:8000 --headless --command '60s docker restart replica-1'
     enginebench run failover --engine transformers
 
-By default it kills the engine that `enginebench run` started, and the server restarts it. The report says how many
-requests failed, how long it took until a new request was answered (next to the time of the first start), and when
-latency was back at its earlier 95th percentile.
+By default the command kills the engine that `enginebench run` started, and the server restarts the engine. The report
+says how many requests failed, how long it took until a new request was answered (next to the time of the first start),
+and when latency was back at its earlier 95th percentile.
 """
 
 from loadtests.harness.scenario import Scenario, rates

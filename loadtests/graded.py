@@ -4,7 +4,7 @@
     enginebench run graded --engine transformers --engine transformers-batching
 
 The report has the share of correct answers at each load, and tests whether the same questions are answered worse under
-load than by a single user (docs/answers.md).
+load than for a single user (docs/answers.md).
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users

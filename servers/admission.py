@@ -64,7 +64,7 @@ class Admission:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """Counts as waiting meanwhile: no more are prepared than may wait. Raises `QueueFull`."""
+        """Count a request as waiting meanwhile: no more are prepared than may wait. Raises `QueueFull`."""
         self.refuse_if_full()
         self._preparing += 1
         try:
@@ -98,7 +98,7 @@ class Admission:
             self._pass_on()
 
     def retry_after(self) -> int:
-        """Estimated seconds until a new request would be admitted: requests ahead × mean service time ÷ slots."""
+        """Estimate the seconds until a new request would be admitted: requests ahead × mean service time ÷ slots."""
         if self._service_time is None:
             return 1
         ahead = (self.waiting + 1) / max(1, self.capacity) * self._service_time

@@ -59,7 +59,7 @@ def serve(
 def _serve_its_own(
     engine: str, options: dict[str, str], model: str | None, trust_remote_code: bool, settings: ServerSettings
 ) -> NoReturn:
-    """Replace this process by the engine's own server."""
+    """Replace this process with the engine's own server."""
     from engines.models.fetch import fetch_and_show
     from engines.process.engine_loading import check_before_download, own_server, refuse_missing
     from engines.process.launching import environment_of
@@ -71,7 +71,7 @@ def _serve_its_own(
     host, port = listener.getsockname()[:2]
     launch = own_server(engine, fetch_and_show(model, trust_remote_code), options, host, port)
     assert launch.command is not None
-    listener.close()  # the port is free for it
+    listener.close()  # frees the port for that server
     os.execve(shutil.which(launch.command[0]) or launch.command[0], launch.command, environment_of(launch, ""))
 
 
@@ -83,7 +83,7 @@ def _serve(
     watch: Watch,
     settings: ServerSettings,
 ) -> str | None:
-    """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
+    """Check the arguments, cheapest first, then serve. Return why the engine could not be loaded."""
     from engines.contract.registry import spec
     from engines.models.fetch import fetch_and_show
     from engines.process.engine_loading import check_before_download, refuse_missing

@@ -18,7 +18,7 @@ SLICE = 0.001  # seconds
 END = b"# EOF\n"  # of OpenMetrics' page; each family is written as a page of its own
 
 
-class _One:
+class _FamilyRegistry:
     """A registry of one family, as far as an encoder needs one."""
 
     def __init__(self, family: Metric) -> None:
@@ -34,7 +34,7 @@ async def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, s
     parts: list[bytes] = []
     ended, began = False, time.perf_counter()
     for family in registry.collect():
-        part = encode(_One(family))
+        part = encode(_FamilyRegistry(family))
         ended = ended or part.endswith(END)
         parts.append(part.removesuffix(END))
         if time.perf_counter() - began > SLICE:

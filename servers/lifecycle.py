@@ -53,7 +53,7 @@ class Lifecycle:
         raise self.unavailable(state)
 
     async def until_ready(self) -> None:
-        """Wait while the engine is restarted, also while the server drains. Raises `ApiError` 503 if it has stopped."""
+        """Wait while the engine is restarted, even while the server drains. Raises `ApiError` 503 if it has stopped."""
         while (state := self.engine.state) != "ready":
             if state != "restarting":
                 raise self.unavailable("draining" if self._draining else state)

@@ -48,8 +48,8 @@ class RequestTimes:
         self._metrics.prompt_tokens += self._prompt_tokens
 
     def receive(self, chunks: Sequence[ReceivedChunk]) -> None:
-        """Chunks that are ready together, perhaps from several reads of the engine's pipe. One without token and text
-        only says that the answer has ended: the last token was before it."""
+        """Take chunks that are ready together, perhaps from several reads of the engine's pipe. One without token and
+        text only marks the end of the answer: the last token was before it."""
         if len(chunks) == 1:  # nearly always, with a busy engine
             only = chunks[0]
             if only.tokens or only.text:

@@ -30,7 +30,7 @@ FLUSH_TIMEOUT = 5  # seconds to send the last bytes after the engine has stopped
 
 
 class Server(uvicorn.Server):
-    """Prints when it is ready. The first signal drains it, the second one stops it at once."""
+    """A server that prints when it is ready. The first signal drains it, the second stops it at once."""
 
     def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, address: str) -> None:
         super().__init__(config)
@@ -73,7 +73,7 @@ class Server(uvicorn.Server):
 
 
 def run(app: FastAPI, listener: socket.socket) -> str | None:
-    """Serve until a signal arrives. Returns why the engine could not be loaded, or `None`."""
+    """Serve until a signal arrives. Return why the engine could not be loaded, or `None`."""
     lifecycle: Lifecycle = app.state.lifecycle
     address = url_of(listener)
     loop = "uvloop" if find_spec("uvloop") is not None else "asyncio"

@@ -2,8 +2,8 @@
 
     make bundle        # dist/enginebench-0.2.0-linux-x86_64-cp312.tar.gz
 
-It is for Linux on x86-64 and CPython 3.12. Torch and transformers are the machine's; the analysis stays at home. The
-packages are used from the archive's folder: there is nothing to install. docs/gpu-server.md shows how it is used.
+It is for Linux on x86-64 and CPython 3.12. Torch and transformers are the machine's; the analysis is left out. The
+packages are used from the archive's folder: there is nothing to install. docs/gpu-server.md shows how.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOR_THERE = ("--python-version", PYTHON, "--python-platform", PLATFORM)
 
 
 def build(into: Path) -> Path:
-    """The archive, in the folder `into`. Raises `CalledProcessError` where uv fails, which says why."""
+    """Build the archive in the folder `into`. Raises `CalledProcessError` if uv fails, which says why."""
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         _uv("build", "--wheel", "--out-dir", str(work), str(ROOT))
@@ -44,7 +44,7 @@ def build(into: Path) -> Path:
         _install(folder / "packages", "--require-hashes", "-r", base, "-r", engines)
         _install(folder / "project", str(wheel))
         for made_from in folder.glob("project/*.dist-info/direct_url.json"):
-            made_from.unlink()  # the wheel, which is not there
+            made_from.unlink()  # names the wheel, which the archive lacks
         shutil.copy(HERE / "sitecustomize.py", folder / "project")
         for source in (HERE / "run-here", ROOT / "LICENSE"):
             shutil.copy(source, folder)
@@ -56,14 +56,14 @@ def build(into: Path) -> Path:
 
 
 def _locked(path: Path, *sources: str) -> str:
-    """A file of requirements, with the versions of requirements.lock and their hashes."""
+    """Return a file of requirements, with the versions of requirements.lock and their hashes."""
     lock = str(ROOT / "requirements.lock")
     _uv("pip", "compile", *sources, "--constraint", lock, "--generate-hashes", *FOR_THERE, "--output-file", str(path))
     return str(path)
 
 
 def _install(folder: Path, *what: str) -> None:
-    """Unpacked, as pip would have it; programs are left out, as `python -m` starts everything."""
+    """Unpack as pip would, but without programs: `python -m` starts everything."""
     _uv("pip", "install", "--target", str(folder), "--no-deps", "--only-binary", ":all:", *FOR_THERE, *what)
     shutil.rmtree(folder / "bin", ignore_errors=True)
 

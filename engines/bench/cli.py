@@ -83,7 +83,7 @@ def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str
     """Fetch the model of every variant, by name. Raises `UserMistake` and `EngineUnavailable`.
 
     What an engine refuses is reported before anything is downloaded. An engine that cannot run here is listed in the
-    result, unless that is true of all of them.
+    result, unless no engine can.
     """
     from engines.contract.errors import EngineUnavailable
     from engines.contract.registry import spec

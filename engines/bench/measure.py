@@ -4,8 +4,8 @@ All times are by this process's clock, from before the request is written to the
 the tokens. They include the cost of the pipe, as when the engine is served. An engine's own time to the first token, if
 reported (a GPU engine may take it from CUDA events), is a separate measure.
 
-Prompts have an exact number of tokens and are all different, so that no prefix cache helps. They are text whose ids are
-the tokenizer's own, because some engines take text and check it against the ids.
+Prompts have an exact number of tokens and are all different, so that no prefix cache helps. They are text that the
+tokenizer encodes as exactly their ids, because some engines take text and check it against the ids.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MADE_UP_IDS = 1000  # for an engine without a model
 
 
 class Prompts:
-    """Prompts that are drawn from a seed, so that every engine of a round gets the same."""
+    """Prompts that are drawn from a seed, so that every engine of a round gets the same ones."""
 
     def __init__(self, model: Model | None, seed: str) -> None:
         self._random = Random(seed)

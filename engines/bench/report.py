@@ -112,7 +112,7 @@ def series_of(rows: Iterable[Row]) -> list[Measured]:
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """Add to the rows of the rounds those over all rounds of an engine."""
+    """Add rows over all rounds of an engine to those of the single rounds."""
     over = []
     for series in series_of(rows):
         for row in {row.statistic: row for row in series.rows}.values():
@@ -148,8 +148,8 @@ def _measure_cells(series: Measured) -> tuple[Cell, ...]:
 
 
 def candidates(series: Sequence[Measured], formats: Mapping[str, str]) -> Table | None:
-    """Build a row for each engine, the fastest decoder first. Sizes are the largest that all engines were measured
-    with."""
+    """Build a row for each engine, the fastest decoder first. Sizes are the largest with which all engines were
+    measured."""
     sizes = {family: common_size(series, family) for family in ("prefill", "batch")}
     columns = (
         Column("engine", text=True),
@@ -197,7 +197,7 @@ def figure(series: Sequence[Measured]) -> Figure | None:
 
 
 def answer(series: Sequence[Measured]) -> BenchAnswer | NoAnswer:
-    """Return the fastest to decode, and to read the longest prompt that all were measured with."""
+    """Return the engines that are fastest to decode, and to read the longest prompt with which all were measured."""
     decode = _lead([item for item in series if item.metric == "decode"])
     if decode is None:
         return NoAnswer.NOTHING_MEASURED

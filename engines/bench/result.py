@@ -122,7 +122,7 @@ def read_result(path: Path) -> BenchResult:
         loaded = {engine.label for engine in result.engines if engine.info is not None}
         if any(row.engine not in loaded for row in result.rows if row.engine is not None):
             raise ValueError("a row belongs to no engine")
-        rows = tuple(row for row in result.rows if row.engine is None or row.metric in METRICS)  # of other versions
+        rows = tuple(row for row in result.rows if row.engine is None or row.metric in METRICS)  # drop unknown metrics
         return replace(result, rows=rows, host=as_typed(result.host, HOST))
     except UserMistake:
         raise

@@ -1,4 +1,4 @@
-"""Shares of the device that an engine uses: the least that a step must read and multiply, over the device's limits.
+"""Shares of the device that an engine uses: the minimum that a step must read and multiply, over the device's limits.
 
 One request's decode reads every weight once per token, so bytes of weights ÷ bandwidth is the minimum time of a token
 for any engine; a prefill is bounded by multiplications instead (the roofline of Williams et al. 2009). Both limits are
@@ -32,7 +32,7 @@ from engines.models.size import BITS, FLOATS
 from engines.models.stored import config_of, tensors_of
 
 ARRAY_BYTES = 1 << 30  # far above any L3 cache
-GPU_ARRAY_BYTES = 1 << 32  # and any L2 cache of a GPU
+GPU_ARRAY_BYTES = 1 << 32  # far above any L2 cache of a GPU
 PASSES = 6
 MIN_SIDE, SIDE = 256, 2048  # of the square matrices that are multiplied
 LONG_ENOUGH = 0.05  # seconds of a product, from which the size of the matrices no longer matters
@@ -47,7 +47,7 @@ def read_bandwidth(size: int = ARRAY_BYTES) -> float:
     """Return bytes per second at which a thread per core reads an array in memory."""
     parts = np.array_split(np.ones(size // 8, np.int64), len(usable_cores()))
     with ThreadPoolExecutor(len(parts)) as threads:
-        # The cheapest thing to do with a word: numpy needs no more than the memory's time for it.
+        # The cheapest operation on a word, for which NumPy needs no more time than the memory.
         return size / _fastest(lambda: list(threads.map(np.bitwise_or.reduce, parts)))
 
 
@@ -103,15 +103,15 @@ def _gpu_limit(device: str, dtype: str) -> Limit:
 
     def fastest(work: Callable[[], object]) -> float:
         work()  # the first call picks an algorithm
-        taken = []
+        durations = []
         for _ in range(PASSES):
             began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             began.record()
             work()
             ended.record()
             ended.synchronize()
-            taken.append(began.elapsed_time(ended) / 1e3)  # it counts in milliseconds
-        return float(min(taken))
+            durations.append(began.elapsed_time(ended) / 1e3)  # `elapsed_time` is in milliseconds
+        return float(min(durations))
 
     with torch.cuda.device(device), torch.inference_mode():
         free, _ = torch.cuda.mem_get_info()
@@ -170,7 +170,7 @@ async def measure_limit(device: str, dtype: str) -> Limit | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """Numbers of weights: `matrices` that a decoded token multiplies, with the output head, `head` of them the head's;
+    """Numbers of weights: `matrices` that a decoded token multiplies, of which `head` belong to the output head;
     `vectors` are norms and biases. `attention`: layers × width of the queries."""
 
     matrices: int
@@ -231,7 +231,7 @@ def _attention(config: Mapping[str, Any]) -> int:
 def shares_of(
     key: Key, value: float, dtype: str, cost: ModelCost, limit: Limit, gpus: int
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield the shares of the limits that a measured value means, by statistic; nothing for a metric without a bound.
+    """Yield the shares of the limits that a measured value reaches, by statistic; nothing for a metric without a bound.
 
     The limit is that of one GPU; `gpus` share the model with tensor parallelism. Memory counts only the weights, which
     a step reads once for its whole batch. Arithmetic has no share for quantised weights, because the engine chooses the

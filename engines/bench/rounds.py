@@ -1,7 +1,7 @@
 """All variants, round after round: A B, B A, A B …, each time in fresh processes, so that a drift favours none.
 
-A round is one sample of a variant for every comparison: two processes of the same engine differ by more than the
-requests within one do.
+A round is one sample of a variant for every comparison: two processes of the same engine differ by more than requests
+within one process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `enginebench bench` measures: which engines with which options, which cases of each, how often and how long."""
+"""The settings of `enginebench bench`: engines with options, cases of each, how often and how long to measure."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from engines.contract.errors import EngineError, EngineUnavailable
 from engines.process.child import ChildEngine
 from engines.process.engine_loading import load_engine
 
-MAX_CASE = 2  # times the time for samples: a case that takes longer for one sample is left out
+MAX_CASE = 2  # multiple of the time for samples: a case is left out if one sample takes longer
 RESTART_TIMEOUT = 300.0  # seconds for an engine to come back after a crash
 
 Tell = Callable[[str], None]
@@ -66,7 +66,7 @@ async def measure_variant(
 
 
 class _Cases:
-    """Measures all cases of a loaded engine."""
+    """Measure all cases of a loaded engine."""
 
     def __init__(self, engine: ChildEngine, turn: Turn, settings: BenchSettings, prompts: Prompts, tell: Tell) -> None:
         self._engine, self._turn, self._settings = engine, turn, settings
@@ -92,7 +92,7 @@ class _Cases:
         self._turn.keep(("device memory", None), stats.device_memory_peak_bytes)
 
     def _too_long(self, case: Case) -> str | None:
-        """Return why the case would take too long: at least in proportion to the last smaller one."""
+        """Return why the case would take too long, estimated in proportion to the last smaller one."""
         if case.kind not in self._typical:
             return None
         size, seconds = self._typical[case.kind]
@@ -122,7 +122,7 @@ class _Cases:
                     await self._engine.until_ready()
             return str(error).rstrip(".")
         finally:
-            self._turn.samples |= samples  # the decode of a longer generation takes the place of a shorter one's
+            self._turn.samples |= samples  # the decode of a longer generation replaces that of a shorter one
         self._typical[case.kind] = (case.size, median(taken))
         if case.kind == "prefill":  # sizes rise, so the peak so far is that of this length
             stats = await self._engine.stats()

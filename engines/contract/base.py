@@ -28,13 +28,13 @@ from engines.models.size import MemoryNeed, ModelSize
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled"]
 Batching = Literal["none", "continuous"]
-# "messages": it gets chats as they were sent too, and renders them itself.
+# "messages": the engine also gets chats as they were sent, and renders them itself.
 Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced", "messages"]
-# What loading consists of; `load` is what an engine does not divide further.
+# The phases of loading; `load` is the part that an engine does not divide further.
 Phase = Literal["imports", "weights", "compile", "load"]
 GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
-# A nucleus of this probability or less is the likeliest token, in every vocabulary of up to a million tokens. In the 32
-# bits of most libraries the smallest values of `top_p` are 0, and some libraries keep no token then.
+# A nucleus of this probability or less is the likeliest token, in every vocabulary of up to a million tokens. In the
+# 32-bit floats of most libraries, the smallest values of `top_p` become 0, and some libraries then keep no token.
 GREEDY_TOP_P = 1e-6
 
 
@@ -173,7 +173,7 @@ class Launch:
     `command` is a program that implements the protocol. Without one, `engines.process.worker` runs the engine's class
     on the interpreter `python` (none: this one), which needs only the engine's own packages. `environment` is added to,
     or with `None` removed from, the variables of this process. `cores` are the CPUs that it may use (none: all).
-    `prefix` goes before all of the command, as a profiler's own does.
+    `prefix`, such as a profiler's command, goes before the whole command.
     """
 
     command: tuple[str, ...] | None = None
@@ -196,8 +196,8 @@ class Engine(ABC):
     features: tuple[Feature, ...] = ()
     Options: ClassVar[type[Any]]
 
-    # The source of CUDA for its GPU code: the torch of its environment, the toolkit that compiles it, or its own wheel;
-    # none for an engine without GPU code. `enginebench doctor` compares that with the driver.
+    # The source of CUDA for the engine's GPU code: torch in its environment, the toolkit that compiles the code, or its
+    # own wheel; `None` without GPU code. `enginebench doctor` compares the source with the driver.
     cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = None
 
     def __init__(self, model: Model | None, options: Any) -> None:
@@ -213,17 +213,17 @@ class Engine(ABC):
 
     @classmethod
     def version_here(cls) -> str | None:
-        """Return version of the installed library or program; `None` if there is none or it cannot be determined."""
+        """Return the version of the installed library or program; `None` if there is none or it is unknown."""
         return None
 
     @classmethod
     def compiler_here(cls) -> str | None:
-        """Return the compiler, its flags and profile, of a program that was built on this machine."""
+        """Return the compiler, flags and profile of a program that was built on this machine."""
         return None
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """Return how its process is started. With another interpreter, `why_not_here` is called there."""
+        """Return how the engine's process is started. `why_not_here` is called on the interpreter that this names."""
         return Launch()
 
     @classmethod
@@ -241,8 +241,8 @@ class Engine(ABC):
 
     @classmethod
     def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed | None:
-        """Return the least memory that a model of this size takes. More than is free is refused before the process
-        starts; `None` is not known, and not checked."""
+        """Return the minimum memory for a model of this size. The engine is refused before its process starts if less
+        is free; `None` is unknown, and not checked."""
         return None
 
     def own_server(self, host: str, port: int) -> Launch | None:
@@ -251,15 +251,15 @@ class Engine(ABC):
         once it is ready. Raises `EngineUnavailable`."""
         return None
 
-    # Whether a request is run before others when a process starts: with most engines the first one is slower.
+    # Whether a request is run before others when a process starts: with most engines the first request is slower.
     warms_up: ClassVar[bool] = True
 
-    # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread. There it may
+    # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread, where it may
     # be asynchronous and use the running loop; heartbeats are not answered while it blocks.
     loads_on: ClassVar[Literal["thread", "main"]] = "thread"
 
     def end_phase(self, phase: Phase, began: float | None = None) -> None:
-        """Count the time since the last phase ended, or since `began` on the monotonic clock, as one of `phase`."""
+        """Count the time since the last phase ended, or since `began` on the monotonic clock, as part of `phase`."""
         now = time.monotonic()
         self.startup[phase] = self.startup.get(phase, 0.0) + now - (began or self._phase_began)
         self._phase_began = now
@@ -278,7 +278,7 @@ class Engine(ABC):
         libraries: Iterable[str] = (),
         **options: Any,
     ) -> EngineInfo:
-        """Return what `load` returns. All options are reported as they were given, or, in `options`, as they came out.
+        """Return the result of `load`. Options are reported as given, or as in `options`.
 
         `concurrency` is the number of requests in one batch; none: one after the other. `libraries` are packages.
         """

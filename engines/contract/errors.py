@@ -14,7 +14,7 @@ ErrorKind = Literal["bad_request", "overloaded", "unavailable", "crashed", "fata
 
 
 class EngineError(Exception):
-    """Reported instead of an answer; `kind` decides the HTTP status."""
+    """An error reported instead of an answer; `kind` decides the HTTP status."""
 
     kind: ErrorKind = "internal"
 
@@ -62,12 +62,12 @@ STICKY = re.compile(
     r"CUDA error|CUDA_ERROR_(?!OUT_OF_MEMORY)|cudaError(?!MemoryAllocation)|CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL)"
     r"|CUDNN_STATUS_(EXECUTION_FAILED|INTERNAL)|device-side assert|HIP error|hipError(?!OutOfMemory)"
 )
-OUT_OF_MEMORY = "out of memory"  # as torch, CUDA and HIP say it
+OUT_OF_MEMORY = "out of memory"  # in messages of torch, CUDA and HIP
 
 
 def is_sticky(error: BaseException) -> bool:
     """Return whether the GPU's context is lost, from the text of the error or its cause, for any library."""
-    if isinstance(error, BadRequest | EngineOverloaded | EngineUnavailable | RemoteFailed):  # these quote others
+    if isinstance(error, BadRequest | EngineOverloaded | EngineUnavailable | RemoteFailed):  # may quote others
         return False
     causes: BaseException | None = error
     while causes is not None:

@@ -6,7 +6,7 @@ log goes to standard error. `docs/engine-protocol.md` describes the protocol for
     parent → child   load, generate, cancel, stats
     child  → parent  ready, chunk, done, error, stats
 
-Every `generate` is answered by any number of `chunk`s and then exactly one `done` or `error`, also after a `cancel`.
+Every `generate` is answered by any number of `chunk`s and then exactly one `done` or `error`, even after a `cancel`.
 The end of standard input tells the child to stop. Standard library only: it also runs without our other packages.
 """
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 VERSION = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line means a broken child, not a long answer
 PLAIN: Mapping[str, Any] = {"str": str, "bool": bool, "int": int, "float": int | float}
-"""Annotations of fields, and the types that a line may have there. Others are not checked."""
+"""Annotations of fields, and the types that a line may have for them. Other annotations are not checked."""
 OBJECTS: Mapping[str, type[Any]] = {
     kind.__name__: kind for kind in (Model, GenerateRequest, Chunk, Usage, EngineInfo, EngineStats)
 }
@@ -144,8 +144,8 @@ TO_PARENT: Mapping[str, type[Any]] = {
 }
 NAMES = {kind: name for names in (TO_CHILD, TO_PARENT) for name, kind in names.items()}
 FLAT = {Generate: "request", ChunkReady: "chunk", Stats: "stats"}
-"""Messages with a field whose own fields are written next to the others."""
-ALWAYS = ("version", "tokens")  # fields that are written at their default too
+"""Messages with a field whose own fields are written next to those of the message."""
+ALWAYS = ("version", "tokens")  # fields that are written even at their default
 
 
 def _dumps(document: dict[str, Any], allow_nan: bool = True) -> bytes:
@@ -166,9 +166,9 @@ def encode(message: ToChild | ToParent, dumps: Callable[[dict[str, Any]], bytes]
 
 def encode_chunk(id: int, chunk: Chunk) -> bytes:
     """Return the line that is written once per token: the same as `encode`, formatted by hand because of its frequency.
-    How the answer ends is in the line after it.
+    How the answer ends is in the next line.
 
-    Raises `ValueError` for a log-probability that is no number: the parent would take the line for a broken one.
+    Raises `ValueError` for a log-probability that is not a number: the parent would treat the line as broken.
     """
     if chunk.logprobs:
         strict = partial(_dumps, allow_nan=False)
@@ -217,7 +217,7 @@ def _decoded(line: bytes, kinds: Mapping[str, type[Any]]) -> Any:
 
 
 def _read(kind: type[T], fields: Mapping[str, Any]) -> T:
-    """Build an object. Raises `TypeError` for a missing or wrong field, `ValueError` for text that is no Unicode."""
+    """Build an object. Raises `TypeError` for a missing or wrong field, `ValueError` for text that is not Unicode."""
     if not isinstance(fields, Mapping):
         raise TypeError(f"{fields!r} is not an object")
     present = [f for f in dataclasses.fields(cast(Any, kind)) if f.name in fields]

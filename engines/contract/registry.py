@@ -44,7 +44,7 @@ class EngineSpec:
     """The facts about an engine before it is loaded."""
 
     target: str  # "module:Class", imported when asked for
-    title: str  # what it is, in 33 characters: the list of engines has a line for each
+    title: str  # at most 33 characters: the list of engines has a line for each
     batching: str
     needs_model: bool = True
 
@@ -99,7 +99,7 @@ def spec(name: str) -> EngineSpec:
 
 @cache
 def _installed() -> dict[str, EngineSpec]:
-    """Engines of other packages. Our own names take precedence; a broken one is left out with a warning."""
+    """Return the engines of other packages. Our names take precedence; a broken engine is left out with a warning."""
     from importlib.metadata import entry_points
 
     installed: dict[str, EngineSpec] = {}
@@ -129,12 +129,12 @@ def class_at(target: str) -> type[Engine]:
 
 
 def settings(name: str) -> tuple[Setting, ...]:
-    """Return what may be set of an engine with `-o`. Raises `UserMistake` with the choices."""
+    """Return the options that `-o` can set for an engine. Raises `UserMistake` with the choices."""
     return (*settings_of(engine_class(name).Options, flags=False), *settings_of(SharedOptions, flags=False))
 
 
 def check_options(name: str, options: Mapping[str, str]) -> CheckedOptions:
-    """Parse what was typed with `-o`. Raises `UserMistake`."""
+    """Parse the options typed with `-o`. Raises `UserMistake`."""
     shared = {option.name for option in settings_of(SharedOptions)}
     own = {key: text for key, text in options.items() if key not in shared}
     return CheckedOptions(

@@ -19,7 +19,7 @@ from engines.contract.errors import EngineUnavailable, FatalError, first_line
 
 
 class Sequence(Protocol):
-    """A request in a batch. `cancelled` is set from the event loop; the next step lets the sequence go."""
+    """A request in a batch. `cancelled` is set from the event loop; the next step releases the sequence."""
 
     cancelled: bool
 
@@ -33,13 +33,13 @@ class Batch(Protocol):
 
     @property
     def sequences(self) -> Collection[Any]:
-        """Return those that run, and those that wait to."""
+        """Return the running and the waiting sequences."""
         ...
 
     def add(self, sequence: Any) -> None: ...
 
     def step(self) -> Iterator[Generated]:
-        """Admit, compute, and let go. Each part is handed over before the next is computed."""
+        """Admit sequences, compute, and release ended ones. Each part is handed over before the next is computed."""
         ...
 
 
@@ -63,7 +63,7 @@ def ends(item: Chunk | Exception | None) -> bool:
 
 
 class SteppingEngine(Engine):
-    title: ClassVar[str]  # what fails, in the message of a failure
+    title: ClassVar[str]  # the name of what failed, in error messages
 
     @abstractmethod
     def open(self) -> EngineInfo:
@@ -101,7 +101,7 @@ class SteppingEngine(Engine):
                 return
 
     def _take_new(self) -> bool:
-        """Wait until there is something to compute. `False` when the engine is closed."""
+        """Wait until there is something to compute; return `False` if the engine is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._new or self.batch.sequences)
             new, self._new = self._new, []

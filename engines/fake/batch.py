@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 Seconds = float
-StepSeconds = Callable[[int, int], Seconds]  # of the requests that receive a token, and the prompt tokens prefilled
+StepSeconds = Callable[[int, int], Seconds]  # (requests that receive a token, prefilled prompt tokens)
 Wait = Callable[[Seconds], "asyncio.Future[None] | None"]
 
 
@@ -30,7 +30,7 @@ class Member:
             self._ring.set_result(None)
 
     async def token(self) -> None:
-        """Returns at the end of the step that brings the next token."""
+        """Return at the end of the step that brings the next token."""
         while not self._received:
             self._ring = asyncio.get_running_loop().create_future()
             await self._ring
@@ -38,7 +38,7 @@ class Member:
 
 
 class Batch:
-    """Steps follow each other without a pause while there are requests; what comes during a step joins the next one."""
+    """Steps follow each other without a pause while there are requests; new requests join the next step."""
 
     def __init__(self, step_seconds: StepSeconds, slots: int, now: Callable[[], Seconds], at: Wait) -> None:
         self._step_seconds, self._slots, self._now, self._at = step_seconds, slots, now, at

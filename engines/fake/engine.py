@@ -81,7 +81,7 @@ class DelayAlarm:
         return asyncio.get_running_loop().time()
 
     def at(self, due: float) -> asyncio.Future[None] | None:
-        """Return a future that is done at `due`; `None` if that has passed."""
+        """Return a future that is done at `due`; `None` if `due` has passed."""
         loop = asyncio.get_running_loop()
         if due <= loop.time():
             return None
@@ -162,9 +162,9 @@ class FakeEngine(Engine):
         return chunk
 
     def _script(self, request: GenerateRequest) -> Iterator[tuple[float, Chunk | None]]:
-        """Yield the chunks, and how long after the request's arrival each is due, in seconds. `None` if it fails.
+        """Yield each chunk after its due time, in seconds since the request's arrival; `None` if the request fails.
 
-        Each entry is computed when the one before is over, as the delay may depend on what else is running then.
+        Each entry is computed when the previous one is over, as the delay may depend on what else is running then.
         """
         options = self.options
         # Python's hash of integers is the same in every process, and fast for prompts of 100 000 tokens.

@@ -1,4 +1,4 @@
-"""What vLLM, SGLang and TensorRT-LLM have in common: a library that runs in process, and its settings."""
+"""The common part of vLLM, SGLang and TensorRT-LLM: a library that runs in process, and its settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drop_none(**values: Any) -> dict[str, Any]:
 
 
 def flags(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a library's keyword arguments as its server's command line takes them."""
+    """Yield a library's keyword arguments as flags of its server's command line."""
     for name, value in arguments.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):

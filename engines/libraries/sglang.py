@@ -42,7 +42,7 @@ class SglangEngine(Library):
     environment = Environment(
         name,
         "sglang",
-        # FlashInfer compiles kernels at their first use. Of flash-attn-4 there are only pre-releases.
+        # FlashInfer compiles kernels at their first use. flash-attn-4 has only pre-releases.
         cuda=Packages(
             ("sglang==0.5.23",), pythons=("3.12", "3.11"), arguments=("--prerelease", "allow"), system=("nvcc",)
         ),
@@ -74,7 +74,7 @@ class SglangEngine(Library):
             enable_prefill_cp=options.prefill_context_parallel > 1 or None,
             disable_radix_cache=not options.prefix_cache,
             disable_cuda_graph=options.eager,
-            # Left out, the largest graph is chosen by the GPU's memory, and larger batches run without one.
+            # By default, the largest graph is chosen by the GPU's memory, and larger batches run without one.
             cuda_graph_max_bs_decode=None if options.eager else options.concurrency,
             trust_remote_code=model.trust_remote_code,
             incremental_streaming_output=True,

@@ -57,7 +57,7 @@ class TensorRtLlmEngine(Library):
     )
 
     def start(self, model: Model) -> Any:
-        """Start it on the loop that is running, on which its results are awaited."""
+        """Start the library on the running loop, on which its results are awaited."""
         from tensorrt_llm import LLM
 
         return LLM(**self.arguments(model))
@@ -80,11 +80,11 @@ class TensorRtLlmEngine(Library):
             load_format="dummy" if model.random_weights else None,
             speculative_config=self._speculation(),
         )
-        # Left out, it means graphs of a few batch sizes, and batches of other sizes without one.
+        # By default, only a few batch sizes have graphs, and other batches run without one.
         graphs = None if options.eager else CudaGraphConfig(max_batch_size=options.concurrency, enable_padding=True)
         arguments["cuda_graph_config"] = graphs
         if options.speculative_tokens:
-            arguments["disable_overlap_scheduler"] = True  # guessing needs the tokens of the step before
+            arguments["disable_overlap_scheduler"] = True  # guessing needs the tokens of the previous step
         return arguments
 
     def info(self) -> EngineInfo:

@@ -80,7 +80,7 @@ class LlamaCppEngine(InstalledEngine):
 
     @classmethod
     def launch(cls, options: LlamaCppOptions, model: Model | None) -> Launch:
-        return Launch()  # a client here; the program is its child
+        return Launch()  # this process is a client; the program is its child
 
     @classmethod
     def device_of(cls, options: LlamaCppOptions) -> str:
@@ -120,7 +120,7 @@ class LlamaCppEngine(InstalledEngine):
         )
 
     def _prepared(self) -> tuple[Sequence[str], Path, str]:
-        """Return the program, the GGUF file and its number format; device and context are known then."""
+        """Return the program, the GGUF file and its number format; device and context are then known."""
         assert self.model is not None
         if (program := _program()) is None:
             raise EngineUnavailable(str(self.why_not_here()))
@@ -143,7 +143,7 @@ class LlamaCppEngine(InstalledEngine):
 
     def command(self, program: Sequence[str], file: Path, port: int, host: str = "127.0.0.1") -> list[str]:
         slots, threads = self.options.concurrency, str(self._threads)
-        # By default it spreads a model over all GPUs, where other engines take one.
+        # By default llama.cpp spreads a model over all GPUs; other engines take one.
         placed = ("0",) if self._device == "cpu" else (str(ALL_LAYERS), "--split-mode", "none")
         return [
             *(*program, "--model", str(file), "--host", host, "--port", str(port)),
@@ -194,7 +194,7 @@ class LlamaCppEngine(InstalledEngine):
 
         counted, last = 0, None
         try:
-            # Its own path, because its events count tokens; those of OpenAI's paths do not.
+            # llama.cpp's own path, because its events count tokens; those of OpenAI's paths do not.
             async with contextlib.aclosing(posted(self._client, "/completion", self.body(request))) as answer:
                 async for event in answer:
                     finish = FINISH.get(event.get("stop_type", ""), "stop") if event.get("stop") else None
@@ -233,7 +233,7 @@ def _gpu_of(program: tuple[str, ...]) -> str | None:
 
 
 def _program() -> Sequence[str] | None:
-    """Return the words that start it: named by the variable, on PATH, or installed by `enginebench engines install`."""
+    """Return the program's command: named by the variable, on PATH, or installed by `enginebench engines install`."""
     if named := os.environ.get(VARIABLE):
         program = shutil.which(os.path.expanduser(named))
         return [program] if program else None
@@ -244,7 +244,7 @@ def _program() -> Sequence[str] | None:
 
 
 def _version(program: Sequence[str]) -> str:
-    """Read `version: 11434 (abcdef0)` from its standard error. Raises `EngineUnavailable`."""
+    """Read `version: 11434 (abcdef0)` from the program's standard error. Raises `EngineUnavailable`."""
     try:
         done = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

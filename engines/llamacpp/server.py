@@ -1,6 +1,6 @@
-"""`llama-server` out of the wheel of xllamacpp, which has llama.cpp's server as a library: the same flags and paths.
+"""`llama-server` from the wheel of xllamacpp, which has llama.cpp's server as a library: the same flags and paths.
 
-Run by the interpreter of the environment `llamacpp`, where nothing else of ours is on the path.
+It is run by the interpreter of the environment `llamacpp`, where nothing else of ours is on the path.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `backend` speaks a websocket: a message in, one `OUTPUT` per token back, `<eos>` at the end. It keeps a conversation per
 connection, ends an answer only at the end of text, and takes the temperature on its command line. So each request gets
 a process of its own, which is killed at the end of the answer; the next process is started ahead and loads its model in
-the meantime. `engines.lmrs.alphabet` makes it read the same token ids as every other engine.
+the meantime. `engines.lmrs.alphabet` makes lm.rs read the same token ids as every other engine.
 
     enginebench serve lmrs --model random:llama-3.2-1b -o dtype=q8_0
 """
@@ -156,7 +156,7 @@ class LmrsEngine(Engine):
         return message
 
     def _today(self) -> Alphabet:
-        """lm.rs writes today's date into the prompt, so its token texts belong to a day."""
+        """Return today's alphabet: lm.rs writes the date into the prompt, so its token texts belong to a day."""
         if (today := datetime.date.today()) != self._day:
             self._alphabet, self._day = Alphabet.for_day(self._tokenizer, self._size, today), today
             for ignore_eos, end in ((False, self._end), (True, NEVER)):
@@ -191,7 +191,7 @@ class LmrsEngine(Engine):
             [*command, "--top-p", str(top_p)],
             env=os.environ | ({"RAYON_NUM_THREADS": str(self.options.threads)} if self.options.threads else {}),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # it prints every prompt
+            stdout=subprocess.DEVNULL,  # the program prints every prompt
         )
         backend = _Backend(process)
         try:
@@ -213,7 +213,7 @@ class _Backend:
         self._socket: ClientConnection | None = None
 
     async def connect(self, port: int) -> None:
-        """Wait until it listens, and then until its model is loaded: only then does it answer a ping."""
+        """Wait until the process listens, and until it has loaded its model: only then does it answer a ping."""
         from websockets.asyncio.client import connect
 
         async with asyncio.timeout(START_TIMEOUT):
@@ -248,7 +248,7 @@ class _Backend:
         self._process.kill()
 
     async def close(self) -> None:
-        """End it, and wait until it has ended."""
+        """End the process, and wait until it has ended."""
         self._process.kill()
         self._process.wait()  # takes a moment
         if self._socket is not None:

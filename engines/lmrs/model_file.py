@@ -130,7 +130,7 @@ def _fits(tensor: StoredTensor | None, shape: tuple[int, int]) -> bool:
 
 
 def quantise(weights: Floats, dtype: DType) -> tuple[NDArray[Any], Floats]:
-    """Integers as they stand in the file, and one scale per block. `weights` is a whole number of blocks."""
+    """Return the integers of the file, and one scale per block. `weights` is a whole number of blocks."""
     import numpy as np
 
     blocks = weights.reshape(-1, BLOCK)

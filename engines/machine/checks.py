@@ -31,7 +31,7 @@ MEMORY_WANTED = 4_000_000_000  # bytes: two engines of the default model, one af
 FILES_WANTED = 4096  # open files: one connection per user in the load generator, and one in the server
 STAMP_ATTEMPTS = 5
 STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
-LOAD_TEST_LIMIT = 180.0  # seconds; it takes ten on a quiet machine, and forty where six other programs compute
+LOAD_TEST_LIMIT = 180.0  # seconds; the test takes ten on a quiet machine, and forty if six other programs compute
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
 FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy"), ("pip",)  # `make bundle` leaves them out
 EXTRAS = ("transformers", "mistralrs")
@@ -65,7 +65,7 @@ def _python() -> Check:
 
 
 def _scenarios() -> Check:
-    """Report where plain Locust finds them: `locust -f FOLDER/concurrent.py`."""
+    """Report where plain Locust finds the scenarios: `locust -f FOLDER/concurrent.py`."""
     package = find_spec("loadtests")
     folders = package.submodule_search_locations if package is not None else None
     value = folders[0] if folders else "not installed"
@@ -105,10 +105,10 @@ def _memory() -> Check:
 
 def _disk() -> Check:
     cache = cache_folder()
-    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
+    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
     remedy = f"{DISK_WANTED / 1e9:.0f} GB are recommended; set ENGINEBENCH_CACHE to store models elsewhere."
-    if not os.access(there, os.W_OK):
+    if not os.access(existing, os.W_OK):
         return Check("Disk for models", False, f"{cache} cannot be written to", remedy)
     return Check("Disk for models", free >= DISK_WANTED, f"{free / 1e9:.0f} GB free at {cache}", remedy)
 

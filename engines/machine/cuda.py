@@ -22,8 +22,8 @@ from engines.machine.devices import ask_driver, cuda_program, visible_gpus
 from engines.process.launching import QUESTION_TIMEOUT, environment_of
 
 OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
-GPU_CODE = "GPU code of "  # what the checks of engines with code for GPUs are called, before the engine
-PROBE = "engines.pytorch.device"  # run as a program, it says of its torch what `Build` has
+GPU_CODE = "GPU code of "  # beginning of the names of checks of engines with code for GPUs
+PROBE = "engines.pytorch.device"  # run as a program, it prints the `Build` of its torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def check_build(engine: str, build: Build | None, here: bool, remedy: str, absen
 
 
 def torch_of(kind: type[Engine]) -> Build | None:
-    """Ask torch in the engine's environment; `None` if that has no torch."""
+    """Ask torch in the engine's environment; `None` if it has no torch."""
     try:
         return _torch_in(kind.launch(kind.Options(), None).python or sys.executable)
     except EngineUnavailable:
@@ -96,14 +96,14 @@ def torch_of(kind: type[Engine]) -> Build | None:
 
 @cache
 def _torch_in(python: str) -> Build | None:
-    line = last_line(_said([python, "-m", PROBE], environment_of(Launch(python=python), PROBE)))
+    line = last_line(_output_of([python, "-m", PROBE], environment_of(Launch(python=python), PROBE)))
     return Build(**json.loads(line)) if line.startswith("{") else None
 
 
 def toolkit() -> Build | None:
     """Ask NVIDIA's compiler; `None` if there is none."""
     nvcc = cuda_program("nvcc")
-    release = re.search(r"release (\d+)\.(\d+)", _said([nvcc, "--version"])) if nvcc else None
+    release = re.search(r"release (\d+)\.(\d+)", _output_of([nvcc, "--version"])) if nvcc else None
     if release is None:
         return None
     version, text = (int(release[1]), int(release[2])), f"nvcc with CUDA {release[1]}.{release[2]}"
@@ -128,7 +128,7 @@ def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
     return None
 
 
-def _said(command: list[str], environment: dict[str, str] | None = None) -> str:
+def _output_of(command: list[str], environment: dict[str, str] | None = None) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=QUESTION_TIMEOUT, env=environment)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What processes started from here may use: cores, and NVIDIA GPUs as its library NVML reports them."""
+"""The cores and GPUs that processes started from here may use; NVML reports NVIDIA's GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 GPUS_OF_LINUX = Path("/proc/driver/nvidia/gpus")  # a folder for each, as the kernel's module reports them
 GPUS_OF_AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # CPUs too, as nodes without SIMD units
 FIRST_BFLOAT16 = (8, 0)  # compute capability from which NVIDIA's GPUs multiply bfloat16
-# NVML and nvidia-smi number GPUs by PCI bus, CUDA by speed: with different GPUs, `cuda:1` would differ between them.
+# NVML and nvidia-smi number GPUs by PCI bus, CUDA by speed: with different GPUs, `cuda:1` would be ambiguous.
 BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -24,12 +24,12 @@ class NoAnswer(Exception):
 
 @contextmanager
 def driver() -> Iterator[Any]:
-    """Yield the module `pynvml`, initialised. Raises `NoAnswer`, also if a question inside the block fails."""
+    """Yield the module `pynvml`, initialised. Raises `NoAnswer`, even if a question inside the block fails."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception as error:  # each of the three has an exception of its own
+    except Exception as error:  # the package, the library and the driver raise different exceptions
         raise NoAnswer(f"none found by NVML ({error})") from error
     try:
         yield pynvml
@@ -49,7 +49,7 @@ def ask_driver(question: Callable[[Any], T], otherwise: T) -> T:
 
 
 def gpu_count() -> int:
-    """Return NVIDIA GPUs that the driver reports, visible or not."""
+    """Return the number of NVIDIA GPUs that the driver reports, visible or not."""
     return ask_driver(lambda nvml: int(nvml.nvmlDeviceGetCount()), 0)
 
 
@@ -71,8 +71,8 @@ def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
     allowed = visible_names(variables.get("HIP_VISIBLE_DEVICES", variables.get("ROCR_VISIBLE_DEVICES")))
     nodes = [file.read_text().split() for file in GPUS_OF_AMD.glob("*/properties")]
     units = [int(words[words.index("simd_count") + 1]) for words in nodes if "simd_count" in words]
-    there = [str(index) for index in range(sum(count > 0 for count in units))]
-    return there if allowed is None else allowed[: len(there)]
+    indices = [str(index) for index in range(sum(count > 0 for count in units))]
+    return indices if allowed is None else allowed[: len(indices)]
 
 
 def visible_names(visible: str | None) -> list[str] | None:
@@ -83,8 +83,7 @@ def visible_names(visible: str | None) -> list[str] | None:
 
 
 def gpus_at(device: str, count: int, visible: Sequence[str]) -> tuple[str, ...] | None:
-    """Return those of the visible GPUs that a process on this device computes on: `count`, for `cuda:1` from the second
-    on.
+    """Return the visible GPUs of a process on this device: `count` of them, for `cuda:1` from the second on.
 
     Empty on a CPU; `None` if they are not known, as on `vulkan`.
     """
@@ -101,7 +100,7 @@ def gpu_without_driver() -> bool:
 
 
 def compute_capability(device: str) -> tuple[int, int] | None:
-    """Return that of `cuda` or `cuda:1`, the second visible GPU; `None` for other devices and without NVML."""
+    """Return the capability of `cuda`, or `cuda:1`, the second visible GPU; `None` without NVML or GPU."""
     kind, _, number = device.partition(":")
     names = visible_gpus() if kind == "cuda" else []
     at = int(number) if number.isdigit() else 0
@@ -139,7 +138,7 @@ def cuda_program(name: str) -> str | None:
 
 def gpu_facts() -> list[dict[str, Any]]:
     """Return name, driver, bytes of memory and power limit in watts of each visible GPU; none without a driver. A slice
-    of one (MIG, vGPU) has no power limit of its own."""
+    of a GPU (MIG, vGPU) has no power limit of its own."""
 
     def facts(nvml: Any) -> list[dict[str, Any]]:
         return [

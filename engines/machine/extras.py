@@ -1,4 +1,4 @@
-"""How to add a missing package to this installation: with the tool and the source that it was installed from."""
+"""The command that adds a missing package to this installation, with the tool and source of the installation."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def install_command(extra: str, environment: Path = Path(sys.prefix)) -> str:
     own: dict[str, Any] = next(
         (requirement for requirement in tool.get("requirements", ()) if requirement.get("name") == PROJECT), {}
     )
-    extras = sorted({extra, *own.get("extras", ())})  # uv takes away the extras that are not named again
+    extras = sorted({extra, *own.get("extras", ())})  # uv removes extras that are not named again
     return f"uv tool install --with-executables-from locust '{_source()}[{','.join(extras)}]'"
 
 
 def _source() -> str:
-    """Return the folder or file that it was installed from (PEP 610), or its name if that was an index."""
+    """Return the folder or file that this project was installed from (PEP 610); its name if from an index."""
     try:
         written = distribution(PROJECT).read_text("direct_url.json")
     except PackageNotFoundError:  # an engine's own environment

@@ -1,4 +1,4 @@
-"""Memory that is free, and that an engine's processes hold: of the machine and of NVIDIA's GPUs."""
+"""Free memory, and the memory that an engine's processes hold, on the machine and on NVIDIA's GPUs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
 
 
 def device_memory_of(pid: int | None) -> int | None:
-    """Return bytes on all GPUs, of the process and all under it; `None` without a driver, or where they use no GPU."""
+    """Return the bytes of the process and all under it on all GPUs; `None` without a driver or if they use no GPU."""
     if pid is None:
         return None
     import psutil
@@ -100,12 +100,12 @@ def device_memory_of(pid: int | None) -> int | None:
 class DeviceMemory:
     """GPU memory of an engine's processes, now and at its peak, for engines that do not report their own.
 
-    NVML counts it by process. In a container without the host's process ids that finds none: then it is the growth in
-    use of the engine's GPUs since before it started, which is the same if no other program uses them.
+    NVML counts memory by process. In a container without the host's process ids, it finds none: then the result is the
+    growth in use of the engine's GPUs since before its start, the same value if no other program uses them.
     """
 
     def __init__(self, gpus: Sequence[str]) -> None:
-        """Create it before the engine's process is started. `gpus`: as CUDA_VISIBLE_DEVICES names them."""
+        """Create this before the engine's process is started. `gpus`: as CUDA_VISIBLE_DEVICES names them."""
         self._gpus, self._before = gpus, _used(gpus)
         self.peak: int | None = None
 

@@ -67,8 +67,8 @@ def built_once(
 def converted_once(
     model: Model, form: str, files: Sequence[Path], write: Callable[[Path], None], *, version: int, needs_bytes: int
 ) -> Path:
-    """Return a folder of the cache that `write` fills from the model's `files`, built once; changed files are another
-    model. `form` is `kind/format`, and `version` is that of the output."""
+    """Return a folder of the cache that `write` fills from the model's `files`, built once; changed files count as
+    another model. `form` is `kind/format`, and `version` is that of the output."""
     stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     identity = hashlib.sha256(repr((stamps, version)).encode()).hexdigest()[:12]
     kind, _, format = form.partition("/")
@@ -79,7 +79,7 @@ def converted_once(
 
 @contextlib.contextmanager
 def locked(folder: Path, progress: Progress) -> Iterator[None]:
-    """Held by one process at a time. The lock is next to the folder, which need not exist."""
+    """Hold a lock that one process has at a time. It is next to the folder, which need not exist."""
     import filelock
 
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
@@ -104,7 +104,7 @@ def _check_space(folder: Path, needs_bytes: int) -> None:
 
 
 def _write_through(folder: Path) -> None:
-    """Flush every file to the disk before the folder is renamed to its final name. What links lead to is not ours."""
+    """Flush every file to the disk before the folder is renamed to its final name. Targets of links are not ours."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             with path.open("rb+") as file:

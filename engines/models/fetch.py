@@ -32,7 +32,7 @@ DEFAULT = "smollm2-135m"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 WANTED_FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 UNWANTED_FROM_HUB = ["*/*", "consolidated*"]  # other formats of the same weights
-FORM = 2  # of what is converted from GGUF: 2 keeps the scaling of rotary embeddings
+FORM = 2  # version of the conversion from GGUF: 2 keeps the scaling of rotary embeddings
 F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
 
 

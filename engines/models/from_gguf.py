@@ -1,6 +1,6 @@
-"""From a GGUF file to a folder of safetensors, tokenizer and chat template, for the engines that need those.
+"""Convert a GGUF file to a folder of safetensors, tokenizer and chat template, for the engines that need these.
 
-Runs in a separate process, because it imports torch and the server must not:
+It runs in a separate process, because it imports torch and the server must not:
 
     python -m engines.models.from_gguf GGUF FOLDER
 
@@ -9,7 +9,7 @@ The weights are written as 32-bit floats unless that is too large: a dequantised
 its own number format.
 
 Llama 3's rotary scaling is a tensor of factors in GGUF, `rope_freqs.weight`, and four parameters in `config.json`. The
-reader of Transformers ignores it, and other scalings too: the model would give other answers without a warning.
+reader of Transformers ignores the tensor, and other scalings too: the model would give other answers without a warning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    scaling = rotary_scaling(gguf)  # refuses what would be lost, before the seconds that the next imports take
+    scaling = rotary_scaling(gguf)  # refuse what would be lost before the next imports, which take seconds
 
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -69,7 +69,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 def rotary_scaling(gguf: Path) -> dict[str, Any] | None:
     """Return what `rope_parameters` must have in addition to the base; `None` without scaling.
 
-    Raises `EngineUnavailable` for a scaling that this cannot express.
+    Raises `EngineUnavailable` for a scaling that `rope_parameters` cannot express.
     """
     from gguf import GGUFReader
 

@@ -1,6 +1,6 @@
 """Named models: source, licence, configuration, and the memory they need.
 
-The configurations are the published ones, less what Transformers assumes anyway, so that `random:<preset>` downloads
+The configurations are the published ones, without what Transformers assumes anyway, so that `random:<preset>` downloads
 nothing: a model of the same shape with random weights is as fast as the real one and needs no licence agreement.
 
     enginebench models
@@ -40,11 +40,10 @@ class Preset:
 
     @property
     def context_length(self) -> int:
-        """Return tokens."""
         return context_of(self.config)
 
     def memory_bytes(self, shown_format: str) -> int:
-        """Weights, plus the cache of one sequence (of the whole context, where that is shorter)."""
+        """Return the weights plus the cache of one sequence (of the whole context, if that is shorter)."""
         need = ModelSize(self.name, self.parameters, self.config).need(SHOWN_FORMATS[shown_format])
         return need.weights + need.cache
 

@@ -19,12 +19,12 @@ class Progress(Protocol):
 
 
 def silent(task: str, done: int = 0, total: int | None = None) -> None:
-    """Reports nothing."""
+    """Report nothing."""
 
 
 @contextmanager
 def terminal_progress(bars: bool = True) -> Iterator[Progress]:
-    """Bars on standard error, or one line per task if that is not a terminal, or without `bars`."""
+    """Yield bars on standard error, or one line per task if that is not a terminal, or without `bars`."""
     console = stderr()
     if bars and console.is_terminal:
         with _bars(console) as draw:

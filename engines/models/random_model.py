@@ -83,19 +83,19 @@ def with_chat_tokens(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def identity_of(preset: Preset) -> str:
-    """Changes with everything that determines the weights and the tokenizer."""
+    """Return a hash of everything that determines the weights and the tokenizer."""
     facts = [dict(preset.config), CHAT_TEMPLATE, tokenizer.CHAT_TEMPLATE, tokenizer.MERGES.read_text(encoding="utf-8")]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:8]
 
 
 def write_model(preset: Preset, folder: Path) -> None:
     """Fill `folder` from the preset's configuration, with a tokenizer of its vocabulary."""
-    made, template = tokenizer.make_tokenizer(int(preset.config["vocab_size"])), tokenizer.CHAT_TEMPLATE
+    document, template = tokenizer.make_tokenizer(int(preset.config["vocab_size"])), tokenizer.CHAT_TEMPLATE
     special = {"bos_token_id": tokenizer.BEGIN, "eos_token_id": tokenizer.END, "pad_token_id": tokenizer.PAD}
     if preset.config.get("rope_scaling") == LLAMA_3_ROPE:
-        made, template = with_chat_tokens(made), CHAT_TEMPLATE
+        document, template = with_chat_tokens(document), CHAT_TEMPLATE
         special |= {"bos_token_id": BEGIN, "eos_token_id": END_OF_TURN}
-    fill(folder, preset, special, made, tokenizer.SETTINGS, template)
+    fill(folder, preset, special, document, tokenizer.SETTINGS, template)
 
 
 def fill(

@@ -17,18 +17,18 @@ BITS: dict[str, float] = {
     "q8_0": 8.5,  # a block of 32 has a 16-bit scale
     "q4_0": 4.5,
     "int4": 4.5,
-    # Only of GGUF files that an engine loads as they are.
+    # Only in GGUF files that an engine loads as they are.
     "q4_1": 5.0,  # a block has an offset of 16 bits too
     "q4_k": 4.5,
 }
 
 GGUF = "gguf"  # the number format of an engine that loads a GGUF file as it is
-STORED = "as stored"  # that of weights which were quantised before, and which no engine converts
+STORED = "as stored"  # the format of weights that are already quantised and that no engine converts
 FLOATS = ("float32", "bfloat16", "float16")
-STEP_TOKENS = 512  # of prompts, that are computed together
-ONE_SEQUENCE = 4096  # tokens: the cache that a model's memory is counted with, unless an engine allocates another
-KEYS_AND_VALUES, STATE = "keys and values", "its state"  # what a model keeps of the tokens before
-NO_LIMIT = 131_072  # tokens of context: a state-space model's state is of one size for any number
+STEP_TOKENS = 512  # tokens of prompts that are computed together
+ONE_SEQUENCE = 4096  # tokens of the cache that a model's memory includes, unless an engine allocates another
+KEYS_AND_VALUES, STATE = "keys and values", "its state"  # what a model keeps of earlier tokens
+NO_LIMIT = 131_072  # tokens of context: a state-space model's state has one size for any number
 STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the engine pytorch-baseline knows it
 
 
@@ -74,7 +74,7 @@ class ModelSize:
         return context_of(self.config)
 
     def need(self, dtype: str, tokens: int | None = None, **fields: Any) -> MemoryNeed:
-        """Return the need with a cache of `tokens` (none: of one sequence); `fields` are other fields of it.
+        """Return the need with a cache of `tokens` (none: of one sequence); `fields` are other fields of the need.
 
         A quantised model keeps its cache in 16 bits.
         """
@@ -119,7 +119,7 @@ def quantised_before(config: Mapping[str, Any]) -> str | None:
 
 
 def quantised_format(quantization: str | None, otherwise: str) -> str:
-    """Return the format of weights that vLLM or SGLang quantise while loading; `quantization` as they name it."""
+    """Return the format of weights that vLLM or SGLang quantise while loading; `quantization` is their name for it."""
     if quantization == "bitsandbytes":
         return "int4"
     return quantization if quantization in BITS else otherwise

@@ -77,9 +77,9 @@ def llama_3_factors(scaling: dict[str, Any], base: float, width: int) -> Sequenc
     factors = []
     for pair in range(width // 2):
         periods = scaling["original_max_position_embeddings"] * base ** (-2 * pair / width) / tau
-        kept = (periods - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
-        kept = min(1.0, max(0.0, kept))
-        factors.append(1 / (kept + (1 - kept) / scaling["factor"]))
+        share = (periods - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
+        share = min(1.0, max(0.0, share))
+        factors.append(1 / (share + (1 - share) / scaling["factor"]))
     return factors
 
 

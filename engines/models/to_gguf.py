@@ -1,4 +1,4 @@
-"""A model in safetensors as a GGUF file, for engines that read nothing else. Written once per model and format.
+"""A model in safetensors as a GGUF file, for engines that read nothing else. It is written once per model and format.
 
 Llama, Mistral and Qwen2: their tensors under GGUF's names, with the rows of queries and keys in the order that Llama's
 GGUF files have (interleaved rotary pairs). Matrices are floats of 16 or 32 bits or blocks of Q8_0 or Q4_0, the rest
@@ -29,7 +29,7 @@ from engines.models.stored import (
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
 FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
-FORM = 2  # of what is written here; another one is another file
+FORM = 2  # version of the written file; another version is another file
 BLOCK = 32
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 
@@ -111,7 +111,7 @@ def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
 
 
 def _add_vocabulary(writer: Any, tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """It makes only the text of answers: prompts are given as token ids."""
+    """Add the vocabulary for the text of answers: prompts are given as token ids."""
     model, size = tokenizer["model"], config["vocab_size"]
     if model.get("type") != "BPE":
         raise EngineUnavailable(f"a {model.get('type')} vocabulary cannot be written as GGUF; give a .gguf file.")
@@ -173,7 +173,7 @@ def _interleaved(weights: Any, heads: int) -> Any:
 
 
 def _rotary_factors(config: Mapping[str, Any]) -> Any:
-    """Llama 3's scaling as a divisor of each frequency; `None` without scaling. Raises `EngineUnavailable`."""
+    """Return Llama 3's scaling as a divisor of each frequency; `None` without scaling. Raises `EngineUnavailable`."""
     import numpy as np
 
     rope = rotary_of(config)

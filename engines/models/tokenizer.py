@@ -1,8 +1,8 @@
 """The tokenizer of models with random weights: byte-level BPE, made from this project's own text, and shipped with it.
 
-`merges.txt` has its merges, in the order in which they were learned; everything else follows from them. A vocabulary
-larger than that is filled with pairs of tokens, which are merges too: every id is a text that is read as that id again,
-as an answer is in the next turn of a conversation.
+`merges.txt` has its merges, in the order in which they were learned; everything else follows from them. A larger
+vocabulary is filled with pairs of tokens, which are merges too: the text of every id is encoded as that id again, for
+example in the next turn of a conversation.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _document(tokens: Sequence[str], merges: Sequence[Sequence[str]]) -> dict[st
 
 
 def _pairs(learned: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the beginning and the end of words, such that both together are read as just these two tokens."""
+    """Yield the beginning and the end of words that are encoded as exactly these two tokens."""
     from tokenizers import Tokenizer
 
     reader = Tokenizer.from_str(json.dumps(learned))

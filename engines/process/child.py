@@ -69,13 +69,13 @@ class ChildEngine:
     ) -> None:
         """`target` is the "module:Class" of an engine in Python; none: that of the engine registered as `name`.
 
-        `gpus` is the number that it takes where it computes on them.
+        `gpus` is the number of GPUs that it takes if it computes on GPUs.
         """
         self.name = name
         self._state: State = "stopped"
         self.info: EngineInfo | None = None
         self.restarts = 0
-        self.on_change: Callable[[], None] | None = None  # called when it ended, and when a new child is ready
+        self.on_change: Callable[[], None] | None = None  # called when the child ended, and when a new one is ready
         self.warm_up: Callable[[EngineInfo], GenerateRequest] | None = None  # a request before every child is ready
         self._load = Load(name, model, dict(options))
         self._launch = launch
@@ -102,7 +102,7 @@ class ChildEngine:
 
     @property
     def capacity(self) -> int:
-        """Return the number of requests that it runs at a time, also while it is restarted."""
+        """Return the number of requests that the engine runs at a time, even while it is restarted."""
         return self.info.max_concurrency if self.info is not None else 1
 
     @property
@@ -116,8 +116,8 @@ class ChildEngine:
 
     @property
     def gpus(self) -> tuple[str, ...] | None:
-        """Return those that it computes on, as CUDA_VISIBLE_DEVICES names them. `None` before it is loaded, and where
-        that is not known."""
+        """Return the GPUs that the engine computes on, as CUDA_VISIBLE_DEVICES names them; `None` before it is loaded,
+        or if unknown."""
         return None if self.info is None else gpus_at(self.info.device, self._gpu_count, self._visible_gpus)
 
     async def start(self) -> EngineInfo:
@@ -135,7 +135,7 @@ class ChildEngine:
         return info
 
     def generate(self, request: GenerateRequest) -> Stream:
-        """Raise `EngineUnavailable` while the engine is not ready."""
+        """Raises `EngineUnavailable` while the engine is not ready."""
         if self.state != "ready" or self._process is None:
             raise EngineUnavailable(f"the engine is {self.state}; try again shortly.")
         return self._process.open_stream(next(self._ids), request)
@@ -150,7 +150,7 @@ class ChildEngine:
     async def stats(self) -> EngineStats:
         """Return the engine's own figures as of the last heartbeat; memory and CPU time of its processes as of now.
 
-        The CPU time includes that of processes that have ended: a sum over replicas may not fall when one is restarted.
+        The CPU time includes that of processes that have ended: a sum over replicas must not fall at a restart.
         """
         stats, process = EngineStats(), self._process
         if process is not None and (tree := process.tree) is not None:
@@ -189,7 +189,7 @@ class ChildEngine:
         gpus = visible_gpus(self._launch.environment) if self._load.model is not None else []
         self._visible_gpus = gpus or amd_gpus(self._launch.environment)
         self._device_memory = await asyncio.to_thread(DeviceMemory, gpus) if gpus else None
-        server_seconds = own_age() if self._guard is None else None  # not of a restart
+        server_seconds = own_age() if self._guard is None else None  # not for a restart
         spawned = time.monotonic()
         try:
             await process.start(command, environment_of(self._launch, target))

@@ -1,4 +1,4 @@
-"""Load an engine by its name and options into a process that can be started; what cannot run here is refused."""
+"""Load an engine by its name and options into a process that can be started; refuse what cannot run here."""
 
 from __future__ import annotations
 

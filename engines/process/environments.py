@@ -1,4 +1,4 @@
-"""Environments of their own for engines whose packages conflict with ours, made by uv in the user's cache.
+"""Separate environments for engines whose packages conflict with ours, made by uv in the user's cache.
 
     enginebench engines install vllm
     enginebench engines uninstall vllm
@@ -6,7 +6,7 @@
 An environment counts as installed once its record is written, which is the last step. An interrupted installation is
 continued: what uv has downloaded and installed stays.
 
-They are not uv's tools: `uv tool install` refuses packages without a program, and most of these are libraries.
+Environments are not uv's tools: `uv tool install` refuses packages without a program, and most here are libraries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from engines.models.progress import Progress
 Device = Literal["cpu", "cuda"]
 RECORD = "enginebench.json"
 NAME = re.compile(r"[\w.-]+")
-# What our own modules import there: the cache's lock, random weights.
+# What our own modules import in these environments: the cache's lock, random weights.
 OURS = ("filelock", "numpy", "tokenizers")
 # Parts that pip cannot install, and where to get them.
 SYSTEM = {
@@ -50,7 +50,7 @@ class Packages:
     """The packages to install, as uv names them. `overrides` replace what packages require.
 
     `pythons` are the versions with wheels (none: this one), the preferred one first. `arguments` are further ones of
-    `uv pip install`. `system` is what the packages need and do not include: `nvcc`, a program, or `libmpi`, a library.
+    `uv pip install`. `system` is what the packages need but do not include: `nvcc`, a program, or `libmpi`, a library.
     """
 
     packages: tuple[str, ...]
@@ -67,12 +67,12 @@ class Packages:
     @property
     def python(self) -> str:
         """Return the interpreter, as uv finds or downloads it."""
-        here = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return sys.executable if not self.pythons or here in self.pythons else self.pythons[0]
+        own_version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return sys.executable if not self.pythons or own_version in self.pythons else self.pythons[0]
 
     def missing(self) -> str | None:
         """Return one sentence if a part of the system is missing."""
-        lacking = [SYSTEM[name] for name in self.system if not _is_there(name)]
+        lacking = [SYSTEM[name] for name in self.system if not _is_installed(name)]
         return f"it needs {' and '.join(lacking)}." if lacking else None
 
 
@@ -102,7 +102,7 @@ class Environment:
 
     @property
     def device(self) -> Device:
-        """Return what was installed, or would be."""
+        """Return the device that was installed, or would be."""
         return self.installed() or self._best
 
     @property
@@ -170,7 +170,7 @@ class Environment:
         return True
 
     def _packages(self, device: Device) -> Packages:
-        """Raise `EngineUnavailable`."""
+        """Raises `EngineUnavailable`."""
         if (packages := self.cuda if device == "cuda" else self.cpu) is not None:
             return packages
         if device == "cpu":
@@ -179,7 +179,7 @@ class Environment:
 
 
 class InstalledEngine(Engine):
-    """An engine that runs in its own environment, in ours where its library is there, or where `options.python` is."""
+    """An engine that runs in its own environment, in ours if its library is installed, or on `options.python`."""
 
     environment: ClassVar[Environment]
     cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = "torch"
@@ -194,23 +194,23 @@ class InstalledEngine(Engine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """Raise `EngineUnavailable`."""
+        """Raises `EngineUnavailable`."""
         if options.python is not None:
             return Launch(python=os.path.expanduser(options.python))
         if _importable(cls.environment.module):
             return Launch()
         if (reason := cls.environment.why_not_here()) is not None:
             raise EngineUnavailable(f"{cls.environment.engine} cannot run here: {reason}")
-        # Large libraries start in a tenth of the time once they are compiled, and that is kept in our cache's folder.
+        # Large libraries start in a tenth of the time once they are compiled; our cache keeps the bytecode.
         return Launch(python=str(cls.environment.python), environment={"PYTHONDONTWRITEBYTECODE": None})
 
 
 def _importable(module: str) -> bool:
     spec = find_spec(module)
-    return spec is not None and spec.origin is not None  # without one it is any folder of that name
+    return spec is not None and spec.origin is not None  # without an origin, it is any folder of that name
 
 
-def _is_there(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     if name.startswith("lib"):
         return find_library(name.removeprefix("lib")) is not None
     return cuda_program(name) is not None
@@ -222,11 +222,11 @@ def _identity(packages: Packages) -> str:
 
 
 def _uv(*arguments: str) -> None:
-    """Raise `EngineUnavailable`."""
+    """Raises `EngineUnavailable`."""
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (program := shutil.which("uv", path=folders)) is None:
         raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")
-    # Ours would be taken for the environment that is meant.
+    # uv would take ours for the environment that is meant.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     try:
         done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)

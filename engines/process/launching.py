@@ -44,7 +44,7 @@ def environment_of(launch: Launch, target: str) -> dict[str, str]:
         path = [str(modules_folder(target))]
         if is_foreign(launch):
             environment = {name: value for name, value in environment.items() if name not in OURS}
-            environment["ENGINEBENCH_CACHE"] = str(cache_folder())  # our way to find it needs a package of ours
+            environment["ENGINEBENCH_CACHE"] = str(cache_folder())  # finding it there would need a package of ours
         else:
             path += filter(None, [os.environ.get("PYTHONPATH")])
         environment["PYTHONPATH"] = os.pathsep.join(path)

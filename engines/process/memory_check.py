@@ -1,4 +1,4 @@
-"""Whether a model fits into free memory, before it is loaded, and of a preset before it is downloaded:
+"""The check that a model fits into free memory before it is loaded, and a preset before it is downloaded:
 
 enginebench serve transformers --model random:llama-30b
 """
@@ -56,7 +56,7 @@ def size_of_preset(spec: str) -> ModelSize | None:
 
 
 def size_of(model: Model) -> ModelSize | None:
-    """Read the size from the headers of its files, or from its preset; `None` if neither has it."""
+    """Read the size from the headers of the model's files, or from its preset; `None` if neither has it."""
     try:
         config, tensors = config_of(model.folder), tensors_of(model.folder)
     except (OSError, ValueError):  # the engine says what is wrong with them

@@ -34,7 +34,7 @@ class _ReceivedDone(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# Nearly all lines are one of these, at least one per token: decoded together, at a tenth of the general way's cost.
+# Nearly all lines are one of these, at least one per token: decoded together, at a tenth of the general cost.
 _frequent = msgspec.json.Decoder(ReceivedChunk | _ReceivedDone)
 
 
@@ -68,13 +68,13 @@ class Process(asyncio.SubprocessProtocol):
         self._parts = {"process", "output", "errors"}  # what has not ended yet
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._streams: dict[int, Stream] = {}
-        self._tail = bytearray()  # a line whose end has not come yet
+        self._tail = bytearray()  # a line whose end has not arrived yet
         self._log = logging.getLogger(f"enginebench.engine.{name}")
         self._transport: asyncio.SubprocessTransport | None = None
         self._output: asyncio.ReadTransport | None = None
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Raise `OSError` when the program cannot be started."""
+        """Raises `OSError` if the program cannot be started."""
         loop = asyncio.get_running_loop()
         # A pipe of our own: the subprocess transport would deliver its data one turn of the loop later.
         ours, theirs = pipe_of(loop)
@@ -100,7 +100,7 @@ class Process(asyncio.SubprocessProtocol):
 
     @property
     def running(self) -> int:
-        """Return the number of requests that it has not finished."""
+        """Return the number of requests that the process has not finished."""
         return len(self._streams)
 
     def send(self, message: protocol.ToChild) -> None:
@@ -114,13 +114,13 @@ class Process(asyncio.SubprocessProtocol):
         return stream
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Standard error."""
+        """Take output on standard error."""
         for text in data.decode(errors="replace").splitlines():
             self._last_lines.append(text)
             self._log.info("%s", text)
 
     def receive(self, data: bytes) -> None:
-        """Standard output."""
+        """Take output on standard output."""
         self.last_output_at = time.monotonic()
         lines = b""
         if end := data.rfind(b"\n") + 1:
@@ -181,7 +181,7 @@ class Process(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         if self.tree is not None:
-            self.tree.kill()  # what it had started would keep its memory
+            self.tree.kill()  # processes that it started would keep their memory
         asyncio.get_running_loop().call_later(LAST_OUTPUT, self._end)
         self.part_ended("process")
 
@@ -190,7 +190,7 @@ class Process(asyncio.SubprocessProtocol):
             self.part_ended("errors")
 
     def part_ended(self, part: str) -> None:
-        """Under asyncio, the exit of a process is often seen before its last output has been read."""
+        """Note an end: under asyncio, a process's exit is often seen before its last output has been read."""
         self._parts.discard(part)
         if not self._parts:
             self._end()
@@ -214,7 +214,7 @@ class Process(asyncio.SubprocessProtocol):
         self._streams.clear()
 
     def kill(self, because: str) -> None:
-        """End it and all processes under it."""
+        """End the process and all processes under it."""
         self.killed_because = because
         if self.tree is not None:
             self.tree.kill()

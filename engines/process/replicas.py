@@ -29,7 +29,7 @@ NVIDIA, AMD = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The GPUs or cores of one replica: GPUs, as `variable` names them, or cores."""
+    """The GPUs of one replica, as `variable` names them, or its cores."""
 
     gpus: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class Replicas:
     @property
     def state(self) -> State:
         states = [child.state for child in self._children]
-        if self.info is not None:  # one that is ready suffices, once all have been
+        if self.info is not None:  # one ready replica suffices, once all have been ready
             for best in ("ready", "restarting"):
                 if best in states:
                     return best
@@ -88,7 +88,7 @@ class Replicas:
 
     @property
     def gpus(self) -> tuple[str, ...] | None:
-        """Return those of all together; `None` if one's are not known."""
+        """Return the GPUs of all replicas; `None` if those of any replica are unknown."""
         names_of_children = [child.gpus for child in self._children]
         known_names = [names for names in names_of_children if names is not None]
         return tuple(itertools.chain(*known_names)) if len(known_names) == len(names_of_children) else None
@@ -143,7 +143,7 @@ ServedEngine = ChildEngine | Replicas
 def load_replicas(
     name: str, model: Model | None, options: Mapping[str, str], watch: Watch, prefix: tuple[str, ...] = ()
 ) -> ServedEngine:
-    """Load like `load_engine`, with as many processes as the option `replicas` says. `prefix` is that of a `Launch`."""
+    """Load like `load_engine`, with the option `replicas` as the number of processes. `prefix` is a `Launch`'s."""
     checked = check_options(name, options)
     count, parsed = checked.shared.replicas, checked.parsed
     if count == 1:
@@ -159,13 +159,13 @@ def load_replicas(
 
 
 def _gpus_for(engine: str, device: str) -> tuple[str, list[str]]:
-    """Return how they are named, and those there are. Raises `UserMistake` if all replicas would be on the same one."""
+    """Return the variable that names the GPUs, and the GPUs. Raises `UserMistake` if all replicas would share one."""
     if device == "cpu":
         return NVIDIA, []
     if device not in {"cuda", "rocm"}:
         raise UserMistake(f"{engine} computes on {device} here, where replicas cannot be given a GPU each.")
     nvidia = visible_gpus() if device == "cuda" else []
-    return (NVIDIA, nvidia) if nvidia else (AMD, amd_gpus())  # torch's build for ROCm calls AMD's `cuda` as well
+    return (NVIDIA, nvidia) if nvidia else (AMD, amd_gpus())  # torch's build for ROCm calls AMD's GPUs `cuda` too
 
 
 def shares_of(

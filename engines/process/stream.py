@@ -32,11 +32,11 @@ def by_read(chunks: Sequence[ReceivedChunk]) -> Iterator[tuple[float, list[int]]
 
 
 class Stream:
-    """The answer to one request: iterate for lists of the chunks that are ready, at least one at a time.
+    """The answer to one request: iterate over lists of the chunks that are ready, at least one at a time.
 
-    Ends after the child's last line; raises an `EngineError` when the request failed. A consumer that leaves early must
-    `cancel()`, or the engine continues. `on_end` is called once, when the engine is done with the request, whether or
-    not the stream is still being iterated.
+    It ends after the child's last line, and raises an `EngineError` if the request failed. A consumer that leaves early
+    must `cancel()`, or the engine continues. `on_end` is called once, when the engine is done with the request, whether
+    or not the stream is still being iterated.
     """
 
     __slots__ = ("_ask_to_stop", "_ended", "_error", "_pending", "_waiter", "finish_reason", "on_end", "usage")
@@ -48,7 +48,7 @@ class Stream:
         self._ended = False
         self._error: EngineError | None = None
         self.finish_reason: FinishReason | None = None
-        self.usage: Usage | None = None  # the engine's own figures, with the end
+        self.usage: Usage | None = None  # the engine's own figures, set at the end
         self.on_end: Callable[[], None] | None = None
 
     def __aiter__(self) -> Stream:

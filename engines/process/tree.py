@@ -1,4 +1,4 @@
-"""Memory and CPU time of a process and all processes under it, and the end of them all."""
+"""Measure memory and CPU time of a process and all processes under it, and end them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Usage:
 
 @dataclass(slots=True)
 class ProcessTree:
-    """Processes in the process group that `pid` leads, and all under it. Keeps the peaks of those that have ended."""
+    """The process group that `pid` leads, and all processes under it. Peaks of ended processes are kept."""
 
     pid: int
     _peaks: dict[tuple[int, float], int] = field(default_factory=dict)  # by pid and start time
@@ -46,7 +46,7 @@ class ProcessTree:
     def usage(self) -> Usage | None:
         """Return the usage; `None` once the process has ended.
 
-        The peak is the sum of each process's own, an upper bound of the sum's.
+        The peak is the sum of each process's own peak, an upper bound of the sum's peak.
         """
         memory = 0
         try:
@@ -98,7 +98,7 @@ def _peak(pid: int) -> int | None:
 class EngineGuard:
     """A small process that kills the engine's process group if this process ends without doing so, as by `kill -9`.
 
-    It reads process groups from a pipe whose other end only this process has, and kills the last one at its end.
+    It reads process groups from a pipe that only this process writes to, and kills the last group at the pipe's end.
     """
 
     SCRIPT = 'while read -r line; do group=$line; done; [ -n "$group" ] && kill -s KILL -- "-$group"'
@@ -109,7 +109,7 @@ class EngineGuard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
+            start_new_session=True,  # Ctrl-C in the terminal must not end it
         )
 
     def watch(self, group: int | None) -> None:

@@ -41,7 +41,7 @@ MAX_DESCRIPTORS = 65_536  # of an engine: some libraries close all that may be o
 
 
 class Worker:
-    """Runs one engine, with requests and answers on a pair of pipes."""
+    """Run one engine, with requests and answers on a pair of pipes."""
 
     def __init__(self, kind: type[Engine], out: int, began: float) -> None:
         """`began` is when this process began to import the engine, on the monotonic clock."""
@@ -97,7 +97,7 @@ class Worker:
                 info = await asyncio.get_running_loop().run_in_executor(None, engine.load)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # a panic of a library in Rust is no `Exception`
+        except BaseException as error:  # a panic of a library in Rust is not an `Exception`
             self._send(protocol.encode(_failed(None, error)))
         else:
             self._engine = engine
@@ -124,7 +124,7 @@ class Worker:
             return _failed(id, error)
 
     def _finish(self, id: int, task: asyncio.Task[protocol.Done | protocol.Failed]) -> None:
-        """Send the last line of a request. Done here because a task cancelled before its first step runs no code."""
+        """Send the last line of a request: a task cancelled before its first step runs no code that could."""
         del self._running[id]
         last: protocol.ToParent = protocol.Done(id, "cancelled") if task.cancelled() else task.result()
         self._send(protocol.encode(last))
@@ -207,7 +207,7 @@ def main() -> None:
     finally:
         sys.stderr.flush()
         if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)  # with all that the library has started
+            os.killpg(0, signal.SIGKILL)  # with all processes that the library has started
         os._exit(0)  # a thread may still be computing an abandoned answer
 
 

@@ -25,7 +25,7 @@ Attention = Literal[
 ]
 Kernel = Literal["auto", "math", "efficient", "flash", "cudnn"]
 """The kernels of an engine that calls PyTorch's function itself."""
-FLEX = "flex"  # which Inductor compiles
+FLEX = "flex"  # compiled by Inductor
 KERNELS = "math, efficient (xFormers' kernel), flash, cudnn: only that kernel of PyTorch's sdpa"
 
 
@@ -54,9 +54,9 @@ SWITCHES = ("math", "mem_efficient", "flash", "cudnn")
 
 
 def choose(attention: str, device: torch.device) -> str | None:
-    """Transformers' name of the implementation (`None`: it decides), with every other kernel of PyTorch switched off.
+    """Return Transformers' name of the implementation (`None`: it decides), and switch off PyTorch's other kernels.
 
-    For the whole process. Raises `EngineUnavailable` if the device has no such kernel.
+    This affects the whole process. Raises `EngineUnavailable` if the device has no such kernel.
     """
     import torch
 
@@ -64,10 +64,10 @@ def choose(attention: str, device: torch.device) -> str | None:
         return None
     kernel = ATTENTIONS[attention]
     if device.type not in kernel.devices:
-        there = [name for name, kind in ATTENTIONS.items() if device.type in kind.devices]
+        available = [name for name, kind in ATTENTIONS.items() if device.type in kind.devices]
         raise EngineUnavailable(
             f"attention={attention} runs on {' and '.join(kernel.devices)}, not on {device.type}; there are "
-            f"{', '.join(there)}."
+            f"{', '.join(available)}."
         )
     for switch in SWITCHES if kernel.switch is not None else ():
         getattr(torch.backends.cuda, f"enable_{switch}_sdp")(switch == kernel.switch)
@@ -77,7 +77,7 @@ def choose(attention: str, device: torch.device) -> str | None:
 def repeating_heads() -> str:
     """Register Transformers' `sdpa` with keys and values repeated for the heads that share them, and return its name.
 
-    Transformers does that with a mask only. Without one it passes groups, which the kernel `efficient` does not take.
+    Transformers repeats them only with a mask. Without one it passes groups, which `efficient` does not take.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
@@ -97,7 +97,7 @@ def repeating_heads() -> str:
 
 @contextmanager
 def tried_out(attention: str, dtype: str) -> Iterator[None]:
-    """Wrap the first steps. Raises `EngineUnavailable` if the kernel takes no heads or numbers like these."""
+    """Wrap the first steps. Raises `EngineUnavailable` if the kernel does not take such heads or numbers."""
     try:
         yield
     except EngineUnavailable:

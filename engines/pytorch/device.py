@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PACKAGES = ("torch", "transformers", "safetensors", "tokenizers")
 LIBRARIES = ("torch", "transformers", "tokenizers")  # whose versions an engine reports
 # OpenMP's workers spin while they wait for each other, by default for milliseconds. On cores shared with a server and a
-# load generator that makes every token ten times slower; with no spin at all each is a third slower.
+# load generator that makes every token ten times slower; without any spinning, each is a third slower.
 SPINS = "10000"
 NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
 
@@ -86,7 +86,7 @@ class OnTorch(Engine):
         if self.options.threads is not None:
             torch.set_num_threads(self.options.threads)
         self._device = chosen_device(self.options.device)
-        if self._device.type == "cuda":  # for this thread: what names no device, as a stream or a graph, is on this one
+        if self._device.type == "cuda":  # for this thread: streams and graphs, which name no device, are on this one
             torch.cuda.set_device(self._device)
         os.environ.setdefault(
             "TORCHINDUCTOR_CACHE_DIR", str(compilations_folder(self._device))
@@ -102,13 +102,13 @@ class OnTorch(Engine):
         return self.model
 
     def import_transformers(self) -> None:
-        """Import what reads a network, so that it counts as importing and not as reading."""
+        """Import what reads a network, so that this counts as importing and not as reading."""
         from transformers import AutoModelForCausalLM  # noqa: F401
 
         self.end_phase("imports")
 
     def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
-        """`concurrency`: requests in one batch; none: one after the other. `options` as they came out."""
+        """`concurrency`: requests in one batch; none: one after the other. `options`: their actual values."""
         device, libraries = str(self._device), LIBRARIES
         return self.describe(
             version(self.library), dtype, device, self._context_length, concurrency, libraries, **options
@@ -138,10 +138,10 @@ def missing_gpu() -> str | None:
 
 
 def chosen_device(requested: str) -> torch.device:
-    """Return the device with its number: `torch.cuda.set_device` takes none without. Raises `EngineUnavailable` if it
+    """Return the device with its number: `torch.cuda.set_device` requires the number. Raises `EngineUnavailable` if it
     does not exist.
 
-    `auto` is never the CPU of a machine with a GPU: torch would fall back to it silently, and another device than
+    `auto` is never the CPU of a machine with a GPU: torch would silently fall back to it, and a device other than
     intended would be measured.
     """
     import torch
@@ -236,7 +236,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def _cpu_computes_bf16() -> bool:
-    """Return whether the CPU has bfloat16 instructions; without them it is slower than float32."""
+    """Return whether the CPU has bfloat16 instructions; without them, bfloat16 is slower than float32."""
     try:
         with open("/proc/cpuinfo") as cpuinfo:
             flags = next(line for line in cpuinfo if line.startswith(("flags", "Features")))

@@ -1,4 +1,4 @@
-"""Transformers' own `generate` for one answer, with a streamer that takes its tokens out as they come."""
+"""Transformers' own `generate` for one answer, with a streamer that passes its tokens on as they come."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def generate(
         torch.manual_seed(request.seed)
     ends = sorted(end_ids) or None
     sampled = {"temperature": request.temperature, "top_p": request.top_p, "top_k": 0}
-    net.generation_config = GenerationConfig()  # what it sets, `generate` adds to what is given
+    net.generation_config = GenerationConfig()  # `generate` would add its settings to the given ones
     config = GenerationConfig(
         do_sample=not request.greedy,
         max_new_tokens=most,

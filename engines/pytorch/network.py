@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 Quantised = Literal["none", "bnb-int8", "bnb-int4", "torchao-int8", "torchao-int4", "inc-int8", "inc-int4"]
-# What is imported, and installed.
+# The module to import, and the package to install.
 QUANTISERS = {
     "bnb": ("bitsandbytes", "bitsandbytes"),
     "torchao": ("torchao", "torchao"),
@@ -91,15 +91,15 @@ def loading_settings(quantised: Quantised, model: Model, device: torch.device, d
     if find_spec(module) is None:
         raise EngineUnavailable(f"quantise={quantised} needs {package}; install with: pip install {package}")
     if library == "inc":
-        return {}  # it quantises a network that is loaded
-    made = _bitsandbytes_config(quantised) if library == "bnb" else _torchao_config(quantised, model, device, dtype)
-    return {"quantization_config": made, "device_map": {"": device}}
+        return {}  # it quantises a loaded network
+    config = _bitsandbytes_config(quantised) if library == "bnb" else _torchao_config(quantised, model, device, dtype)
+    return {"quantization_config": config, "device_map": {"": device}}
 
 
 def quantised_after(net: Any, quantised: Quantised) -> Any:
-    """Quantise by Intel Neural Compressor, to nearest and with a scale for each group.
+    """Quantise with Intel Neural Compressor, rounding to nearest, with a scale for each group.
 
-    Its layers expand them at each use, so that the model becomes smaller, not faster.
+    Its layers expand the weights at each use, so the model becomes smaller, not faster.
     """
     if not quantised.startswith("inc-"):
         return net

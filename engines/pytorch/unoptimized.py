@@ -92,9 +92,9 @@ class UnoptimizedStack:
 
 
 def passes(network: Network, ids: list[int], device: torch.device) -> Iterator[torch.Tensor]:
-    """Yield logits after `ids`, which the caller extends by a token each time. Each pass reads all of them."""
+    """Yield logits after `ids`, which the caller extends by a token each time. Each pass reads all ids."""
     while True:
-        with torch.inference_mode():  # not around the yield: it belongs to the thread, not to this generator
+        with torch.inference_mode():  # not around the yield: this mode belongs to the thread, not to the generator
             logits = network(torch.tensor(ids, device=device))
         yield logits
 

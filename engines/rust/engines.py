@@ -1,5 +1,5 @@
-"""Candle and Burn, as programs in Rust that implement the protocol: what they are started with. `make engines` builds
-them from `engines/rust`.
+"""Candle and Burn, programs in Rust that implement the protocol, and how they are started. `make engines` builds them
+from `engines/rust`.
 
 Candle is Hugging Face's library: the models of candle-transformers, one request at a time. With `concurrency` above 1,
 or weights quantised while loading, a decoder of ours on Candle's operations runs instead, for Llama-family models. Burn

@@ -70,7 +70,7 @@ def profile() -> str:
 
 
 def find(name: str) -> Path | None:
-    """Return the program, if it was built from these very sources for this machine; the latest where there are several.
+    """Return the program, if it was built from exactly these sources for this machine; the latest if there are several.
     An image has its programs in the folder ENGINEBENCH_PROGRAMS, built with it. A folder's name ends with the features
     that its programs were built with: `+cuda`."""
     program = PROGRAMS[name]
@@ -82,7 +82,7 @@ def find(name: str) -> Path | None:
 
 
 def build(name: str, features: Iterable[str] = (), *, progress: Progress = silent) -> Path:
-    """Build the program, unless it is there, and return its path. Cargo prints its progress on standard error.
+    """Build the program, unless it exists, and return its path. Cargo prints its progress on standard error.
 
     Of `features`, the program gets those that it has. Raises `EngineUnavailable` if it cannot be built.
     """
@@ -98,10 +98,10 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
 
 
 def _built_together(program: Program) -> list[Program]:
-    """Return those that one cargo builds. It compiles what they share once, with the features that any of them switches
-    on.
+    """Return the programs to build in one run of Cargo, which compiles shared code once, with the features of any of
+    them.
 
-    A program that is measured is built alone: burn's `x86-v4` would give candle other products of matrices.
+    A program that is measured is built alone: burn's `x86-v4` would change candle's products of matrices.
     """
     return [program] if profile() == RELEASE else list(PROGRAMS.values())
 
@@ -117,7 +117,7 @@ def _cargo_build(programs: list[Program], features: list[str], into: Path) -> No
         raise EngineUnavailable(f"cargo could not build {names}; the lines above say why.")
     for program in programs:
         shutil.copy2(_target() / profile() / program.binary, into / program.binary)
-    version = cargo(["--version"], quiet=True).stdout.strip()  # that of its compiler, too
+    version = cargo(["--version"], quiet=True).stdout.strip()  # the compiler's version, too
     (into / COMPILER).write_text(f"{version}, {_flags()}, {profile()}")
 
 
@@ -145,7 +145,7 @@ def _flags() -> str:
 
 
 def compiler_of(name: str) -> str | None:
-    """Return the compiler, its flags and profile, of a program that was built on this machine."""
+    """Return the compiler, flags and profile of a program that was built on this machine."""
     path = find(name)
     file = None if path is None else path.with_name(COMPILER)
     return file.read_text() if file is not None and file.is_file() else None
@@ -178,7 +178,7 @@ def _stem(program: Program) -> str:
 
 
 def _fingerprint(programs: list[Program]) -> str:
-    """Changes with the sources, the flags and the processor."""
+    """Return a hash of the sources, the flags and the processor."""
     digest = hashlib.sha256(f"{FLAGS} {os.environ.get('RUSTFLAGS', '')} {_processor()}".encode())
     for folder in sorted({"protocol", *(program.folder for program in programs)}):
         for path in sorted((WORKSPACE / folder).rglob("*")):

@@ -39,12 +39,11 @@ class Sequence:
         self.request = request
         self.cancelled = False
         self.cached = 0  # tokens whose keys and values are in the cache
-        self.next_token: int | None = None  # generated and not yet in the cache; none while the prompt is being read
+        self.next_token: int | None = None  # generated, but not yet in the cache; none while the prompt is being read
         self._answer = SampledAnswer(request, tokenizer, end_ids, request.token_limit(context_length), device)
 
     def chunk(self, logits: torch.Tensor, likeliest: int) -> Chunk | EngineError:
-        """Return what the next token, sampled from these logits, adds to the answer; an error where they are not
-        finite.
+        """Return what the next token, sampled from these logits, adds to the answer; an error if they are not finite.
 
         `likeliest` is what `Decoder.likeliest` has for them.
         """
@@ -72,7 +71,7 @@ class Batch:
 
     @property
     def cache_usage(self) -> float:
-        """Share of the cache's places that hold a token, 0 to 1."""
+        """Return the share of the cache's places that hold a token, 0 to 1."""
         return sum(sequence.cached for sequence in self._rows) / self.decoder.buckets.cached_tokens
 
     def step(self) -> Iterator[Generated]:
@@ -81,7 +80,7 @@ class Batch:
         yield self.advance()
 
     def admit(self) -> Generated:
-        """Let cancelled sequences go and give free rows to those that wait."""
+        """Release cancelled sequences, and give free rows to waiting ones."""
         left = [sequence for sequence in self.sequences if sequence.cancelled]
         for sequence in left:
             self._remove(sequence)
@@ -90,7 +89,7 @@ class Batch:
         return [(sequence, None) for sequence in left]
 
     def read(self) -> Generated:
-        """Read a chunk of the first adjacent prompts that are not complete. A prompt that is complete then gets its
+        """Read a chunk of each of the first adjacent prompts that are incomplete. A prompt that this completes gets its
         first token."""
         row = next((row for row, sequence in enumerate(self._rows) if sequence.next_token is None), None)
         if row is None:
@@ -141,8 +140,8 @@ class Batch:
         self._rows.pop()
 
     def _leave(self, row: int) -> None:
-        """Keys and values that have given no token so far may be NaN, and masked ones of the row's next sequence would
-        count as 0 × NaN."""
+        """Clear keys and values that have given no token so far: they may be NaN, and would count as 0 × NaN in the
+        row's next sequence, though masked."""
         sequence = self._rows[row]
         if sequence.next_token is None and sequence.cached:
             self.decoder.cache.clear(row)

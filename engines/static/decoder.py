@@ -1,6 +1,6 @@
 """A static step with its cache: prompts are read in chunks, and a batch of sequences advances by one token.
 
-The inputs of a step stand at the same place in every step of its shape, so that a captured one finds them there.
+The inputs of a step stand at the same place in every step of its shape, so that a captured step finds them there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engines.static.step_shapes import Buckets, StepShape
 
 RunStep = Callable[..., torch.Tensor]  # (ids, starts, last, *cache) -> logits, as `Step.forward`
-NO_TOKEN = -1  # where logits are not finite
+NO_TOKEN = -1  # if logits are not finite
 
 
 class Cache:
@@ -52,7 +52,7 @@ class Inputs:
     """Token ids, starts and last positions of a step: one buffer, and on a GPU one copy from pinned memory."""
 
     def __init__(self, most: int, device: torch.device) -> None:
-        """`most`: tokens of a step, and rows, at most."""
+        """`most`: maximum of a step's tokens, and of its rows."""
         on_gpu = device.type == "cuda"
         size = 3 * _aligned(most)
         self._host = torch.zeros(size, dtype=torch.long, pin_memory=on_gpu)
@@ -62,7 +62,7 @@ class Inputs:
     def fill(self, ids: Sequence[Sequence[int]], starts: Sequence[int], last: Sequence[int]) -> list[torch.Tensor]:
         """Copy the inputs to the device: `[rows, tokens]`, `[rows]` and `[rows]`."""
         if self._copied is not None:
-            self._copied.synchronize()  # the step before may not have taken its own yet
+            self._copied.synchronize()  # the previous step may not have copied its inputs yet
         rows, tokens = len(ids), len(ids[0])
         values = ([id for row in ids for id in row], starts, last)
         places = (0, _aligned(rows * tokens), _aligned(rows * tokens) + _aligned(rows))
@@ -118,7 +118,7 @@ class Decoder:
         """Return logits `[rows, vocabulary]` after one more token in each of the first rows, which have `starts` in the
         cache.
 
-        The key and value of each token are written behind its start, also for a row whose logits are of no interest.
+        The key and value of each token are written behind its start, even for a row whose logits are not needed.
         """
         rows = len(tokens)
         shape = self.buckets.decoding(rows, max(starts) + 1)
@@ -130,7 +130,7 @@ class Decoder:
     @staticmethod
     def likeliest(logits: torch.Tensor) -> list[int]:
         """Return the likeliest token of each row, or `NO_TOKEN`, in one copy to the host. The largest logit of a row
-        tells: a NaN counts as the largest of all."""
+        reveals a NaN, which counts as the largest of all."""
         values, ids = logits.max(-1)
         tokens: list[int] = torch.where(values.abs() < torch.inf, ids, NO_TOKEN).tolist()
         return tokens

@@ -1,4 +1,4 @@
-"""What the engines on the static decoder have in common: their sizes, their cache, and how the model is loaded.
+"""The common part of the engines on the static decoder: their sizes, their cache, and how the model is loaded.
 
 A subclass says how a step is run: traced, compiled, captured.
 """
@@ -79,8 +79,8 @@ class StaticOptions(TorchOptions):
     def buckets(
         self, context_length: int, on_gpu: bool, rows: Callable[[int], float], second_cache: bool = False
     ) -> Buckets:
-        """Choose the sizes. `rows`: the number of caches of this length that fit, where the batches are not given. With
-        a `second_cache` there are as many more as prompts are read in one step."""
+        """Choose the sizes. `rows`: the number of caches of this length that fit, if the batches are not given. A
+        `second_cache` adds one for each prompt that is read in one step."""
         usual = ON_GPU if on_gpu else ON_CPU
         lengths = self.lengths or usual.lengths
         chunk, prompts = self.chunk or usual.chunk, self.prompts or usual.prompts
@@ -89,14 +89,14 @@ class StaticOptions(TorchOptions):
             return buckets(self.batches or usual.batches)
         fit = rows(buckets((1,)).lengths[-1])
         if second_cache:
-            fit = max(fit - prompts, fit / 2)  # the largest batch of which batch + min(prompts, batch) fit
+            fit = max(fit - prompts, fit / 2)  # the largest batch for which batch + min(prompts, batch) fit
         largest = max(1, min(int(fit), usual.batches[-1]))
         return buckets((*(size for size in usual.batches if size < largest), largest))
 
 
 class StaticEngine(OnTorch, SteppingEngine):
-    """A Llama-family model on the static decoder. That torch computes on one thread alone matters: each computing
-    thread gets its own team of OpenMP workers, and two teams on the same cores cost a third of the speed."""
+    """A Llama-family model on the static decoder. torch must compute on one thread alone: each computing thread gets
+    its own team of OpenMP workers, and two teams on the same cores cost a third of the speed."""
 
     Options = StaticOptions
     options: StaticOptions

@@ -3,9 +3,9 @@
 The cache is not part of the module. Keys and values are inputs, one tensor per layer: what a module holds is frozen
 into a compiled or traced step as a constant, and the second request would then read the first one's cache. One large
 tensor for all layers would be copied by the compiler at each layer. Weights are inputs of a layer too, so that one
-compiled layer serves them all.
+compiled layer serves all layers.
 
-Nothing here allocates a constant or asks for a number on the host, so that a CUDA graph can be captured of it.
+Nothing here allocates a constant or asks for a number on the host, so that it can be captured as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Head(torch.nn.Module):
 
 
 class Step(torch.nn.Module):
-    """All layers and the head. The shapes of its inputs are fixed where it is traced, compiled or captured."""
+    """All layers and the head. The shapes of its inputs are fixed when it is traced, compiled or captured."""
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ class StepShape:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """All in rising order. A length is a multiple of `chunk`, the tokens of a prompt's piece; `prompts` are the numbers
-    of prompts of which a piece is read in one step, 1 among them."""
+    """All fields are in ascending order. A length is a multiple of `chunk`, the tokens of a prompt's piece; `prompts`
+    are the numbers of prompts of which a piece is read in one step, 1 included."""
 
     batches: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -47,14 +47,13 @@ class Buckets:
         return StepShape(_least(self.batches, sequences), 1, _least(self.lengths, tokens))
 
     def reading(self, prompts: int, tokens: int) -> StepShape:
-        """Return the shape for a chunk of each of some prompts, the longest of which ends with `tokens` in the
-        cache, padding included. It may have fewer rows than `prompts`, never more: padding would write into the next
-        ones."""
+        """Return the shape for a chunk of each of some prompts, the longest of which ends with `tokens` in the cache,
+        padding included. It may have fewer rows than `prompts`, never more: padding would write into the next rows."""
         rows = next(choice for choice in reversed(self.prompts) if choice <= prompts)
         return StepShape(rows, self.chunk, _least(self.lengths, tokens))
 
     def all(self) -> Iterator[StepShape]:
-        """Yield the largest first: the memory of their captures is then shared by the smaller ones."""
+        """Yield the largest first: the smaller ones then share the memory of their captures."""
         for length in reversed(self.lengths):
             yield from (StepShape(rows, self.chunk, length) for rows in reversed(self.prompts))
             yield from (StepShape(batch, 1, length) for batch in reversed(self.batches))

@@ -3,15 +3,15 @@
 TorchScript takes the Python interpreter out of the step; the operations stay those of eager PyTorch. It is in
 maintenance: torch-compile is its successor.
 
-torch.compile: for each shape, a layer and the head are compiled by Inductor; the one layer serves all of them. A layer
-gets its weights and its part of the cache as inputs, so its compilation takes some seconds instead of a minute for all
-of them unrolled. What is compiled is kept in the user's cache.
+torch.compile: for each shape, a layer and the head are compiled by Inductor; the one compiled layer serves all layers.
+A layer gets its weights and its part of the cache as inputs, so its compilation takes some seconds instead of a minute
+for all layers unrolled. Compiled code is kept in the user's cache.
 
 CUDA graphs: an eager step launches hundreds of kernels, and on a fast GPU decoding waits for the host that launches
 them. A step captured once per shape is launched as a whole, with its inputs and its cache at fixed places. All graphs
 share one pool of memory: a step's logits are used before the next one runs. Prompts are read in a small cache of their
-own, since the rows that they are for are other ones each time, and copied.
-`compile-cuda-graph` captures the layers that Inductor compiled.
+own, and copied, since they are for other rows each time. `compile-cuda-graph` captures the layers that Inductor
+compiled.
 
     enginebench serve torch-jit -o batches=1,8
     enginebench serve torch-compile
@@ -49,7 +49,7 @@ class TorchJitEngine(StaticEngine):
         import torch
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that TorchScript is deprecated, and that lengths become constants
+            warnings.simplefilter("ignore")  # about TorchScript's deprecation and lengths that become constants
             trace: Any = torch.jit.trace  # untyped
             traced = trace(step.eval(), example, check_trace=False)
             frozen = torch.jit.freeze(traced)
@@ -72,7 +72,7 @@ class TorchCompileEngine(StaticEngine):
 
 
 def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
-    """Return the step with compiled parts. Raises `EngineUnavailable`, in one sentence, where that fails."""
+    """Return the step with compiled parts. Raises `EngineUnavailable`, in one sentence, if that fails."""
     import torch
 
     from engines.static.step import Head, Layer, Step
@@ -124,11 +124,11 @@ class CudaGraphEngine(StaticEngine):
                 torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) for tensor in cache
             )
         own_cache = tuple(tensor[: shape.batch, : shape.length] for tensor in self._prompt_cache)
-        there = (*inputs, *own_cache)
-        return ReadInOwnCache(captured(self.run_as(step, there), there, self._pool, self._stream), own_cache)
+        buffers = (*inputs, *own_cache)
+        return ReadInOwnCache(captured(self.run_as(step, buffers), buffers, self._pool, self._stream), own_cache)
 
     def run_as(self, step: Step, example: tuple[torch.Tensor, ...]) -> RunStep:
-        """Return what is captured of a step."""
+        """Return the part of a step that is captured."""
         return step
 
 
@@ -151,9 +151,9 @@ class CapturedStep:
     example: tuple[torch.Tensor, ...]
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
-        there = self.example[:CHECKED]
+        expected = self.example[:CHECKED]
         assert all(
-            tensor.data_ptr() == example.data_ptr() for tensor, example in zip(inputs[:CHECKED], there, strict=True)
+            tensor.data_ptr() == example.data_ptr() for tensor, example in zip(inputs[:CHECKED], expected, strict=True)
         )
         self.graph.replay()
         return self.logits
@@ -161,7 +161,7 @@ class CapturedStep:
 
 @dataclass(frozen=True, slots=True)
 class ReadInOwnCache:
-    """A captured step on a cache of its own: what the rows hold so far is copied there, and back with what was read."""
+    """A captured step on a cache of its own: the rows are copied into it, and back with what was read."""
 
     step: CapturedStep
     own_cache: tuple[torch.Tensor, ...]
@@ -178,9 +178,9 @@ class ReadInOwnCache:
 
 def captured(step: RunStep, example: tuple[torch.Tensor, ...], pool: Any, stream: Any) -> CapturedStep:
     """Return the step as a CUDA graph, on the device of its inputs. `example` are the very tensors, inputs and cache,
-    that every replay reads and writes. A graph keeps addresses and no tensors: what the step holds lives as long as it.
+    that every replay reads and writes. A graph keeps addresses, not tensors: the result keeps these alive.
 
-    `stream` is for the warm-up: one for all shapes, as cuBLAS has a workspace on every stream, and keeps it.
+    `stream` is for the warm-up: one for all shapes, because cuBLAS keeps a workspace for every stream.
     """
     import torch
 

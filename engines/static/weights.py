@@ -1,4 +1,4 @@
-"""The weights of a Llama-family network as the static step takes them: two products of a layer fused into one each.
+"""The weights of a Llama-family network as the static step takes them, with two fused products per layer.
 
 They are read by Transformers, so that every format it reads, and every random model, has the same numbers here.
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StopStrings:
-    """Passes text on up to the first stop string, also where that arrives in pieces. One per request."""
+    """Pass text on up to the first stop string, even if that arrives in pieces. One per request."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
@@ -21,7 +21,7 @@ class StopStrings:
         self.met = False
 
     def add(self, text: str) -> str:
-        """Return the part that may be sent now. Nothing once `met`."""
+        """Return the part that may be sent now. Empty once `met`."""
         if not self._stops or self.met:
             return "" if self.met else text
         text = self._held + text
@@ -52,10 +52,10 @@ def _overlap(text: str, stop: str) -> int:
 
 
 class AnswerText:
-    """Detokenises, looks for stop strings, and counts tokens. One per request.
+    """Detokenise, look for stop strings, and count tokens. One per request.
 
     `most` is the limit of the answer's tokens, `end_ids` the tokens with which the model ends an answer. Forced tokens
-    are of the prompt: whatever they are, the answer goes on after them.
+    belong to the prompt: whatever they are, the answer goes on after them.
     """
 
     def __init__(self, request: GenerateRequest, tokenizer: Tokenizer, end_ids: Collection[int], most: int) -> None:

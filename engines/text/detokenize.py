@@ -1,4 +1,4 @@
-"""From token ids to text, without incomplete characters: for engines whose library returns token ids."""
+"""Convert token ids to text, without incomplete characters: for engines whose library returns token ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CONTEXT = 8  # prompt tokens that decide whether the first word begins with a space
 REPLACEMENT = "\ufffd"  # what an incomplete character is decoded to
-MAX_CHARACTER_BYTES = 4  # bytes of UTF-8, and so the most tokens that one character can take
+MAX_CHARACTER_BYTES = 4  # bytes of UTF-8, and so the maximum of a character's tokens
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
@@ -24,7 +24,7 @@ def tokenizer_of(folder: Path) -> Tokenizer:
 
 
 def token_text(tokenizer: Tokenizer, id: int) -> tuple[str, tuple[int, ...] | None]:
-    """Return the text of one token, special ones included, and its bytes where it is a part of a character."""
+    """Return the text of one token, special ones included, and its bytes if it is a part of a character."""
     text = str(tokenizer.decode([id], skip_special_tokens=False))
     if REPLACEMENT not in text:
         return text, None
@@ -44,7 +44,7 @@ def byte_alphabet() -> dict[str, int]:
 
 
 class Detokenizer:
-    """Turns token ids into text one by one, holding back incomplete characters. One per request."""
+    """Turn token ids into text one by one, holding back incomplete characters. One per request."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer

@@ -24,7 +24,7 @@ OVERFLOWED = "the model computed no number for any token: its values are beyond 
 
 
 class Sampler:
-    """Samples the tokens of one request. With a seed they repeat, on the same device and number format."""
+    """Sample the tokens of one request. With a seed they repeat, on the same device and number format."""
 
     def __init__(self, request: GenerateRequest, end_ids: Sequence[int], device: torch.device) -> None:
         import torch
@@ -38,7 +38,7 @@ class Sampler:
 
     def pick(self, logits: torch.Tensor) -> int:
         """Return the next token's id. `logits` has one value per id of the vocabulary. Raises `EngineError` if the
-        largest is no finite number: an answer of arbitrary tokens would be measured as if it were one."""
+        largest is not finite: arbitrary tokens would be measured as if they were an answer."""
         import torch
 
         self._picked += 1
@@ -61,8 +61,8 @@ class Sampler:
 
 
 def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Zero all but the fewest, likeliest tokens that together reach `top_p`. Not renormalised. The likeliest token
-    is kept for every `top_p`."""
+    """Zero all but the likeliest tokens that are needed to reach `top_p`, without renormalising. The likeliest token is
+    kept for every `top_p`."""
     ordered, ids = probabilities.sort(descending=True)
     reached = ordered.cumsum(dim=-1)[:-1] >= top_p
     return probabilities.index_fill(-1, ids[1:][reached], 0.0)

@@ -43,7 +43,7 @@ class Board:
     refresh: str = "5s"
 
     def build(self) -> dict[str, Any]:
-        """The page as Grafana's JSON."""
+        """Return the page as Grafana's JSON."""
         return {
             "uid": self.uid,
             "title": self.title,
@@ -61,14 +61,14 @@ class Board:
         }
 
     def _whole_run(self) -> Iterator[dict[str, Any]]:
-        """A link that sets the time range, because Grafana lets no variable do that."""
+        """Yield a link that sets the time range, because Grafana lets no variable do that."""
         if any(variable["name"] == "run_to" for variable in self.variables):
             address = f"/d/{self.uid}?from=${{run_from}}&to=${{run_to}}"
             tooltip = "Set the time range to that of the run"
             yield {"type": "link", "title": "The whole run", "url": address, "tooltip": tooltip, "includeVars": True}
 
     def _placed(self) -> Iterator[Panel]:
-        """Panels fill lines of the grid, and those of a line share its width."""
+        """Yield panels with places: they fill lines of the grid, and share a line's width."""
         y = 0
         for title, panels in self.rows.items():
             if title:
@@ -82,7 +82,7 @@ class Board:
 
 
 def _lines(panels: Sequence[Panel]) -> Iterator[list[Panel]]:
-    """Yield rows with as many panels as their minimum widths allow."""
+    """Yield lines of panels, each filled as far as their minimum widths allow."""
     line: list[Panel] = []
     for panel in panels:
         if sum(neighbour["gridPos"]["w"] for neighbour in (*line, panel)) > COLUMNS:
@@ -99,7 +99,7 @@ def _mark(name: str, colour: str, expr: str, title: str, text: str) -> Annotatio
 
 _RESTARTED = f"increase(enginebench_engine_restarts_total{{{CHOSEN}}}{WINDOW})"
 
-# As the load test exports a run's start: the value is the time.
+# The value of a run's start, as the load test exports it, is the time.
 RUN_STARTS = _mark("Runs", BLUE, f"1000 * {select(RUN_START)}", "Run {{run}} starts", "{{engine}}") | {
     "useValueForTime": True
 }

@@ -12,7 +12,7 @@ CURRENCY = "currencyUSD"
 
 
 def ready(window: str) -> str:
-    """Replicas that accept requests. Servers of ours may have several; of others each server is one."""
+    """Count replicas that accept requests. Our servers may have several; any other server is one."""
     replicas, servers = (
         f"max_over_time(enginebench_engine_{name}{{{CHOSEN}}}{window})" for name in ("replicas", "ready")
     )
@@ -20,7 +20,7 @@ def ready(window: str) -> str:
 
 
 def cost(window: str) -> str:
-    """Dollars an hour of all replicas, over millions of tokens an hour."""
+    """Divide the dollars an hour of all replicas by millions of tokens an hour."""
     return f"$price * {ready(window)} / ({rate(OUTPUT_TOKENS, window=window)} * 3600 / 1e6 > 0)"
 
 

@@ -67,7 +67,7 @@ def _what() -> Panel:
 
 def _glance() -> list[Panel]:
     def ratio(b: str, a: str) -> Query:
-        """The geometric mean over the stages that both have, as ratios are averaged."""
+        """Return the geometric mean, as is right for ratios, over the stages that both runs have."""
         return Query(f"exp (avg (ln ({b} / {a} >= 0)))", "B over A")
 
     ratio_tile = partial(tile, unit="suffix: ×", empty=ABSENT)

@@ -208,13 +208,13 @@ def _each(name: str, what: str = "") -> Query:
 
 
 def _link(direction: str) -> str:
-    """Bytes per second over NVLink: our servers export counters, DCGM's exporter rates."""
+    """Return bytes per second over NVLink: our servers export counters, DCGM's exporter rates."""
     counted, rate_of_dcgm = _of(f"nvlink_{direction}_bytes_total"), _of(f"nvlink_{direction}_bytes_per_second")
     return f"rate({counted}{WINDOW}) or {rate_of_dcgm}"
 
 
 def _energy_per_token(window: str) -> str:
-    """DCGM's exporter has another port than the engines, so hosts are what both have in common."""
+    """Join by host, because DCGM's exporter has another port than the engines."""
     energy = _by_host(rate("enginebench_gpu_energy_joules_total", "instance", "", ON_INSTANCE, window))
     tokens = _by_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
     return f"{energy} / ({tokens} > 0)"

@@ -41,7 +41,7 @@ def board() -> Board:
 
 
 def _glance() -> list[Panel]:
-    """The last stage of the run, as its report has it."""
+    """Return the tiles of the run's last stage, as the report has it."""
     return [
         _tile(
             "Load",

@@ -49,7 +49,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
     """All settings of a scenario, in seconds and tokens, and its plan."""
 
     def plan(self) -> tuple[StagePlan, ...]:
-        """Return the stages; of a search only the first. Raises `UserMistake` if nothing would be measured."""
+        """Return the stages; for a search, only the first. Raises `UserMistake` if nothing would be measured."""
         growth = self.growth()
         if growth is not None:
             return (growth.first,)
@@ -118,7 +118,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
 
 
 def read(defaults: Any, options: Mapping[str, Any]) -> Any:
-    """Return `defaults` (a scenario or run settings) with the values of `options`, each a text or a read value.
+    """Return `defaults` (a scenario or run settings) with the values of `options`, each a text or a parsed value.
 
     Raises `UserMistake`.
     """

@@ -56,7 +56,7 @@ def _is_a_locustfile(module: ModuleType) -> bool:
 
 
 def _restore(name: str) -> None:
-    # Earlier importers have the original module, with its locks and gevent's patches, which a second one would lack.
+    # Earlier importers have the original module, with its locks and gevent's patches, which a second copy would lack.
     before = next((kept for kept in gc.get_objects() if isinstance(kept, ModuleType) and kept.__name__ == name), None)
     if before is not None:
         sys.modules[name] = before

@@ -1,7 +1,7 @@
-"""AMD's GPUs, from amdsmi, under the names of NVIDIA's.
+"""AMD's GPUs, from amdsmi, under the names of NVIDIA's metrics.
 
-Written against the published Python interface of ROCm 6.4 to 7 and tested against a recording of it. It has never run
-on a machine with an AMD GPU: compare its numbers with `amd-smi monitor` before you rely on them.
+It is written against the published Python interface of ROCm 6.4 to 7 and tested against a recording of it. It has never
+run on a machine with an AMD GPU: compare its numbers with `amd-smi monitor` before you rely on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _energy(smi: Api, gpu: Handle) -> float:
     energy = smi.amdsmi_get_energy_count(gpu)
     return (
         float(energy["energy_accumulator"]) * float(energy["counter_resolution"]) / 1e6
-    )  # counted in steps of that many µJ
+    )  # counted in steps of the resolution, in µJ
 
 
 def _temperature(kind: str) -> Read:
@@ -60,7 +60,7 @@ QUANTITIES: dict[Key, Read] = {
 class AmdGpu(Device):
     def __init__(self, smi: Api, handle: Handle, index: int) -> None:
         super().__init__(smi, handle, str(index), QUANTITIES)
-        self.errors = (smi.AmdSmiException, KeyError, TypeError, ValueError)  # "N/A" stands where a number should be
+        self.errors = (smi.AmdSmiException, KeyError, TypeError, ValueError)  # "N/A" may stand in place of a number
         self.name = str(self.ask(lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"]) or self.name)
         self.uuid = str(self.ask(lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu)) or "")
 
@@ -84,7 +84,7 @@ class AmdDriver:
     def open(self) -> list[Device]:
         if self._smi is None:
             try:
-                import amdsmi  # it raises more than ImportError where its library is missing
+                import amdsmi  # raises more than ImportError if its library is missing
             except Exception as error:
                 raise NoDriver(f"amdsmi: {error}") from None
             self._smi = amdsmi

@@ -61,7 +61,7 @@ class GpuCollector(Collector):
             self._thread.join(timeout=5)
 
     def sample(self) -> None:
-        """Read every GPU now. One that cannot be read is left out, and that is logged once."""
+        """Read every GPU now. A GPU that cannot be read is left out, and logged once."""
         readings: dict[str, Reading] = {}
         for _, gpu in self._of_engine():
             try:

@@ -58,7 +58,7 @@ FAMILIES = (
 class Device:
     """A device of a vendor's library `api`, or a MIG slice of one. `quantities` are read from it.
 
-    `index` is the device's number; of a slice also the number of its GPU instance, as `0:3`.
+    `index` is the device's number; for a slice, followed by the number of its GPU instance, as in `0:3`.
     """
 
     errors: tuple[type[Exception], ...] = ()

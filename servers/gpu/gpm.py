@@ -16,7 +16,7 @@ ACTIVITIES = {
 
 
 class Activity:
-    """Reads the activity of a device, or of a MIG slice's GPU instance, since the sample before."""
+    """Read the activity of a device, or of a MIG slice's GPU instance, since the previous sample."""
 
     def __init__(self, nvml: Api, handle: Handle, instance: int | None = None) -> None:
         self._nvml = nvml

@@ -9,7 +9,7 @@ from servers.gpu.families import Api, Handle, Reading
 
 
 class XidErrors:
-    """Counts the events of all watched devices. NVML keeps them until they are read, so that none is missed."""
+    """Count the events of all watched devices. NVML keeps them until they are read, so that none is missed."""
 
     def __init__(self, nvml: Api) -> None:
         self._nvml = nvml
@@ -32,7 +32,7 @@ class XidErrors:
         return {("xid_errors", xid): float(count) for (gpu, xid), count in self._counts.items() if gpu == index}
 
     def _collect(self) -> None:
-        """Take what has come, without waiting for more."""
+        """Take the events so far, without waiting for more."""
         if self._events is None:
             return
         try:

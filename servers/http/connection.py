@@ -20,7 +20,7 @@ MAX_HEAD = 64 * 1024  # bytes; sizes of chunks, their extensions and trailers ma
 PART = 16 * 1024  # bytes
 TIMEOUT = 60.0  # seconds from the first read of a request to its end
 MAX_PIPELINED = 256  # requests that wait for the answers before theirs
-READ_AHEAD = 1024 * 1024  # bytes of such requests; reading on is how it is noticed that a client leaves
+READ_AHEAD = 1024 * 1024  # bytes of such requests; only by reading on is it noticed that a client leaves
 
 TOO_LARGE = ApiError(
     431, f"A request's head, chunk extensions and trailers are limited to {MAX_HEAD} bytes.", code="head_too_large"
@@ -29,7 +29,7 @@ TOO_SLOW = ApiError(408, f"A request must arrive within {TIMEOUT:g} s.", code="t
 
 
 class Connection(HttpToolsProtocol):
-    """`_framing` is the number of bytes of the current request that are not its body, less the body's own."""
+    """`_framing` is the number of bytes of the current request outside its body, less the number inside."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -57,7 +57,7 @@ class Connection(HttpToolsProtocol):
             self._timer = self.loop.call_later(TIMEOUT, self._refuse, TOO_SLOW)
 
     def on_headers_complete(self) -> None:
-        # A part may hold the end of the request before, and what follows that is not counted.
+        # A part may hold the end of the previous request; what follows it is not counted.
         if self._framing > MAX_HEAD - PART and self._head_size() > MAX_HEAD:
             self._refuse(TOO_LARGE)
             raise ValueError("the parser stops here")
@@ -91,7 +91,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _answers_another(self) -> bool:
-        """Return whether a request before the one that arrives has no whole answer yet."""
+        """Return whether a request before the arriving one has no complete answer yet."""
         return len(self._unanswered) > (0 if self._in_head else 1)
 
     def _head_size(self) -> int:

@@ -102,7 +102,7 @@ class Message(UnusedInMessages, kw_only=True):
 class StreamOptions(Struct, forbid_unknown_fields=True):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
-    include_obfuscation: bool | None = None  # refused where true
+    include_obfuscation: bool | None = None  # refused if true
 
 
 class GenerationBody(Body, kw_only=True):
@@ -199,7 +199,7 @@ def _plain(message: Message, where: str) -> dict[str, str]:
 
 
 def read_prompt(raw: Raw, limit: int) -> str | list[int]:
-    """Return text or token ids, also where they are the only element of an array. Raises `ApiError`."""
+    """Return text or token ids, even if they are the only element of an array. Raises `ApiError`."""
     content = bytes(raw)
     if re.match(rb"\[\s*[\[\"]", content):
         prompts = decoded(content, list[Raw], "prompt")
@@ -240,6 +240,6 @@ def _refuse_if_used(raw: Raw | UnsetType, accepted: tuple[Any, ...], where: str)
 
 
 def _same_type(value: object, choice: object) -> bool:
-    """Compare JSON's types, which have one type of number; `true` is not a number."""
+    """Compare types as JSON has them, with one type of number; `true` is not a number."""
     numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (value, choice))
     return numbers or type(value) is type(choice)

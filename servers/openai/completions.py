@@ -49,7 +49,7 @@ class Context:
 
 
 class CompletionPaths:
-    """Answers the two completion paths ahead of FastAPI's routing, which only refuses their other methods.
+    """Answer the two completion paths ahead of FastAPI's routing, which only refuses their other methods.
 
     A stream is resumed and sends once per token; each layer of the framework between them would be passed both times.
     """
@@ -66,7 +66,7 @@ class CompletionPaths:
 
 
 class CompletionResponse:
-    """Reads the body itself, so that every error of a request is handled and counted in one place."""
+    """Read the body itself, so that every error of a request is handled and counted in one place."""
 
     def __init__(self, context: Context, endpoint: Endpoint) -> None:
         self._context = context
@@ -75,7 +75,7 @@ class CompletionResponse:
         self._gone = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outcome: ServerOutcome = "cancelled"  # also where this task is cancelled because the server stops
+        outcome: ServerOutcome = "cancelled"  # also if this task is cancelled because the server stops
         self._send = send
         try:
             await self._answer(scope, receive)
@@ -209,7 +209,7 @@ class CompletionResponse:
             await error.response()(scope, receive, self._send)
             return
         event: dict[str, Any] = {"type": "http.response.body", "body": b"data: " + error.body() + b"\n\n"}
-        with suppress(TimeoutError):  # a client that stops reading would hold the request for ever
+        with suppress(TimeoutError):  # a client that stops reading would hold the request forever
             async with asyncio.timeout(LAST_EVENT):
                 await self._send(event)
 

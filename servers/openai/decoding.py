@@ -25,7 +25,7 @@ _PLACE = re.compile(r" - at `\$(.*)`$")
 
 
 def decoded(content: bytes, kind: type[T], where: str = "") -> T:
-    """JSON as a `kind`; `where` is its place in the body. Raises `ApiError` with the first error."""
+    """Decode JSON as a `kind`; `where` is its place in the body. Raises `ApiError` with the first error."""
     try:
         value: T = _decoder(kind).decode(content)  # type: ignore[arg-type]  # types are hashable
     except msgspec.ValidationError as error:
@@ -66,18 +66,18 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _invalid(error: str, where: str, kind: Any) -> ApiError:
-    """msgspec's message in the words of JSON, with the place in the whole body. Values of the client are left out."""
-    what, place = error, ""
+    """Return msgspec's message in JSON's terms, with the place in the whole body. The client's values are left out."""
+    message, place = error, ""
     if match := _PLACE.search(error):
-        what, place = error[: match.start()], match[1].replace("[", ".").replace("]", "")
+        message, place = error[: match.start()], match[1].replace("[", ".").replace("]", "")
     where = f"{where}{place}".strip(".")
-    if field := re.match(r"Object (missing required|contains unknown) field `(.*)`", what, re.DOTALL):
+    if field := re.match(r"Object (missing required|contains unknown) field `(.*)`", message, re.DOTALL):
         where = f"{where}.{field[2][:MAX_NAME]}".strip(".")
         if field[1] == "contains unknown":
             return bad_request(f"There is no field `{where}`.", where)
         return bad_request(f"`{where}` is required.", where)
-    if what.startswith("Invalid enum value"):
+    if message.startswith("Invalid enum value"):
         hint = get_type_hints(kind).get(where.rpartition(".")[2])
-        what = f"Expected one of {', '.join(map(repr, get_args(hint)))}"
-    what = re.sub(r"\b(str|int|float|bool)\b", lambda name: JSON_NAMES[name[0]], what)
-    return bad_request(f"`{where}`: {what}." if where else f"The body is invalid: {what}.", where or None)
+        message = f"Expected one of {', '.join(map(repr, get_args(hint)))}"
+    message = re.sub(r"\b(str|int|float|bool)\b", lambda name: JSON_NAMES[name[0]], message)
+    return bad_request(f"`{where}`: {message}." if where else f"The body is invalid: {message}.", where or None)

@@ -1,4 +1,4 @@
-"""From a request's body to a request for the engine: all validation, the chat template, the tokenizer."""
+"""Convert a request's body to a request for the engine: all validation, the chat template, the tokenizer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class UsageOptions(TypedDict, total=False):
 
 
 class Intake:
-    """Reads bodies for one engine.
+    """Read bodies for one engine.
 
     Reading JSON and rendering templates hold the interpreter lock, so large bodies are read one at a time; tokenising
     releases it. The event loop waits for neither.
@@ -151,7 +151,7 @@ class Intake:
         return self._tokenizer.decode(ids), ids
 
     def _fingerprint_of(self, info: EngineInfo) -> str:
-        """Changes with anything that may change an answer: engine, versions, model, number format, options."""
+        """Return a hash of everything that may change an answer: engine, versions, model, number format, options."""
         if self._fingerprint is None or self._fingerprint[0] is not info:
             facts = json.dumps(asdict(info), sort_keys=True, default=str)
             self._fingerprint = info, "fp_" + hashlib.sha256(facts.encode()).hexdigest()[:12]
@@ -169,7 +169,7 @@ class Intake:
                 f"`min_tokens` is {min_tokens}, more than the limit of {max_tokens} tokens.", "min_tokens"
             )
         stop, logprobs = read_stop(body.stop), body.alternatives()
-        # Log-probabilities of the prompt's own tokens, as with vLLM: they are generated, and which ones is given.
+        # Log-probabilities of the prompt's own tokens, as with vLLM: these are generated as forced tokens.
         scored = isinstance(body, CompletionRequest) and bool(body.echo) and logprobs is not None and len(ids) > 1
         used: dict[Feature, object] = {
             "forced": scored,

@@ -1,4 +1,4 @@
-"""From messages or text to token ids and back, with the model's own tokenizer and chat template.
+"""Convert messages or text to token ids and back, with the model's own tokenizer and chat template.
 
 The server renders and tokenises each prompt once, so that every engine receives the same tokens. It needs neither torch
 nor transformers; templates run in jinja2's immutable sandbox with the same functions as in transformers.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import jinja2
 
 Messages = Sequence[Mapping[str, Any]]
-LIKELY_CHARACTERS = 4  # per token; a text that is longer than this for its limit is counted first
+LIKELY_CHARACTERS = 4  # per token; a text with more of them than its limit allows is counted first
 PIECE = 32 * 1024  # characters that are counted at a time
 MARGIN = 1.1  # cutting a text into pieces may add tokens
 
@@ -42,7 +42,7 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(model: Model | None) -> Tokenizer:
-    """Return the model's own tokenizer; one token per byte if there is no model, or none but a configuration.
+    """Return the model's own tokenizer; one token per byte if there is no model, or only a configuration.
 
     Raises `EngineUnavailable` if a real model comes without a tokenizer that can be read.
     """
@@ -52,7 +52,7 @@ def load_tokenizer(model: Model | None) -> Tokenizer:
 
 
 class ByteTokenizer:
-    """Makes a token of each byte of UTF-8: needs no files, is reversible, and fits into any vocabulary."""
+    """Make a token of each byte of UTF-8: needs no files, is reversible, and fits into any vocabulary."""
 
     vocab_size = 256
 
@@ -94,12 +94,12 @@ class ModelTokenizer:
     def encode(self, text: str, special: bool, limit: int) -> list[int]:
         if len(text) > LIKELY_CHARACTERS * limit:
             self._refuse_if_too_long(text, limit)
-        # Unlike `encode`, `encode_batch` releases the interpreter lock.
+        # `encode_batch` releases the interpreter lock; `encode` does not.
         (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=special)
         return encoding.ids
 
     def _refuse_if_too_long(self, text: str, limit: int) -> None:
-        """Count the tokens piece by piece, until there are more than the cuts between pieces can explain."""
+        """Count the tokens piece by piece, until they exceed the limit by more than cuts between pieces can explain."""
         tokens = 0
         for start in range(0, len(text), PIECE):
             (encoding,) = self._tokenizer.encode_batch([text[start : start + PIECE]], add_special_tokens=False)
@@ -165,7 +165,7 @@ def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
 def _compile(source: str) -> jinja2.Template:
     """Return the environment that chat templates are written for (transformers' `apply_chat_template`).
 
-    Raises `EngineUnavailable` if the template is no valid Jinja.
+    Raises `EngineUnavailable` if the template is not valid Jinja.
     """
     import jinja2
     from jinja2.ext import Extension, loopcontrols

@@ -64,7 +64,7 @@ class Ending:
 
 
 class Wire:
-    """Formats one answer. Subclasses know the names that chat and text completions use."""
+    """Format one answer. Subclasses know the names that chat and text completions use."""
 
     endpoint: ClassVar[Endpoint]
     id_prefix: ClassVar[str]
@@ -245,5 +245,5 @@ def _token(token: str, logprob: float, data: Sequence[int] | None = None) -> dic
 
 
 def _bytes_of(token: str, data: Sequence[int] | None) -> bytes:
-    """`data` are the token's bytes where they are not those of the text, as in a part of a character."""
+    """`data` are the token's bytes if they differ from those of the text, as in a part of a character."""
     return token.encode() if data is None else bytes(data)

@@ -39,18 +39,18 @@ from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
-ANSWER_SECONDS = 1.0  # of an answer, the wait for its first token included
+ANSWER_SECONDS = 1.0  # of an answer, including the wait for its first token
 MIN_TOKENS = 8  # of an answer
-WARM_UP = 2.0  # seconds at least; it lasts until every user has had an answer
+WARM_UP = 2.0  # minimum in seconds; the warm-up lasts until every user has had an answer
 GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (1000, 10), (1000, 40))
-"""Users, and tokens per second of each user, waits for first tokens included."""
+"""Users, and tokens per second of each user, including the waits for first tokens."""
 BUSY_GRID = ((100, 10), (100, 50), (400, 50))
 QUICK_GRIDS = (((100, 10), (100, 50), (400, 50)), ((100, 50),))
 """Grids for a quiet and a busy machine that take less than a minute."""
 SECONDS, QUICK_SECONDS = 6.0, 3.0  # of each load, once all users are active
 SCENARIO = Path(__file__).parents[2] / "concurrent.py"
 BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1_000_000))"
-"""A program that keeps a core busy until the process with the id in its argument, its parent, has ended."""
+"""A program that keeps a core busy until its parent, whose process id is its argument, has ended."""
 
 
 Grid = Sequence[tuple[int, float]]
@@ -91,7 +91,7 @@ class Pair:
 
 
 def parse_grid(text: str) -> list[tuple[int, float]]:
-    """`100x50,400x50` -> users and rates. Raises `UserMistake`."""
+    """Read users and rates from `100x50,400x50`. Raises `UserMistake`."""
     grid = []
     for load in text.split(","):
         users, _, rate = load.partition("x")
@@ -108,7 +108,7 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
 
 def calibrate(quiet: Grid, busy: Grid, seconds: float, processes: int, progress: Callable[[Cell], None]) -> Calibration:
     """Run every load on a quiet and on a busy machine for `seconds`. Raises `UserMistake`."""
-    raise_descriptor_limit()  # of the processes started here, which have a connection for each user
+    raise_descriptor_limit()  # inherited by the processes started here, which have a connection for each user
     plans: tuple[tuple[Condition, Grid], ...] = (("quiet", quiet), ("busy", busy))
     cells = []
     for condition, loads in plans:
@@ -159,9 +159,9 @@ def _competition(condition: Condition) -> Iterator[None]:
 
 
 def pace(rate: float) -> tuple[int, float]:
-    """Tokens of an answer, and seconds between two of them, for a user to get `rate` tokens/s on average.
+    """Return the tokens of an answer and the seconds between two tokens that give a user `rate` tokens/s on average.
 
-    No token comes before the first one, so the others come a little faster than `rate`.
+    No token arrives during the wait for the first one, so the others arrive a little faster than `rate`.
     """
     tokens = max(MIN_TOKENS, round(rate * ANSWER_SECONDS))
     return tokens, (tokens / rate - TTFT) / (tokens - 1)
@@ -173,10 +173,10 @@ def _cell(
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None
     assert stage.steady_end is not None
-    seen = [request for request in read_requests(run) if stage.steady_start <= request.t_sched < stage.steady_end]
+    counted = [request for request in read_requests(run) if stage.steady_start <= request.t_sched < stage.steady_end]
     pairs = [
         Pair(request, truth)
-        for request in seen
+        for request in counted
         if request.outcome == "ok"
         and (truth := truths.get(request.prompt_id or "")) is not None
         and truth["tokens"] == request.output_tokens
@@ -193,8 +193,8 @@ def _cell(
         processes=processes,
         condition=condition,
         tokens_per_second=throughput,
-        requests=len(seen),
-        failures=len(seen) - len(pairs),
+        requests=len(counted),
+        failures=len(counted) - len(pairs),
         ttft=error_of([pair.ttft for pair in pairs]),
         ttft_user_space=error_of([pair.ttft_user_space for pair in pairs]),
         tpot=error_of([pair.tpot for pair in pairs]),

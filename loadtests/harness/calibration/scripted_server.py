@@ -87,7 +87,7 @@ MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
-def _of(truth: Truth, data: bytes) -> bytes:
+def _with_id(truth: Truth, data: bytes) -> bytes:
     """Return `data` with the answer's id, which has the same length."""
     return data.replace(SOME_ID.encode(), truth.answer.encode())
 
@@ -138,7 +138,7 @@ class ScriptedServer:
     def _wait(self) -> list[tuple[int, int]]:
         """Wait for events. `epoll` has a resolution of milliseconds; `select` on its descriptor has microseconds.
 
-        Busy waiting would slow down the client if it runs on the same core's other hyperthread.
+        Busy waiting would slow down a client on the other hyperthread of the same core.
         """
         timeout = 0.05
         if self._due:
@@ -189,10 +189,10 @@ class ScriptedServer:
         truth = Truth(user_text, prompt_text, answer, received, noticed)
         self.truths.append(truth)
         chat = head.startswith(b"POST /v1/chat/")
-        connected.truth, connected.token = truth, _of(truth, TOKEN if chat else TEXT_TOKEN)
+        connected.truth, connected.token = truth, _with_id(truth, TOKEN if chat else TEXT_TOKEN)
         connected.left = truth.asked = int(limit[1]) if limit else self._tokens
         connected.due = noticed + round(self._ttft * self._random.uniform(1 - self._spread, 1 + self._spread))
-        self._send(connected, _of(truth, HEAD + ROLE if chat else HEAD))
+        self._send(connected, _with_id(truth, HEAD + ROLE if chat else HEAD))
         heapq.heappush(self._due, (connected.due, next(self._order), connected))
 
     def _write_token(self, connected: Connected) -> None:
@@ -209,7 +209,7 @@ class ScriptedServer:
             connected.due += self._tpot
             heapq.heappush(self._due, (connected.due, next(self._order), connected))
         else:
-            self._send(connected, _of(truth, _tail(truth.tokens)))
+            self._send(connected, _with_id(truth, _tail(truth.tokens)))
 
     def _send(self, connected: Connected, data: bytes) -> None:
         try:

@@ -14,12 +14,12 @@ from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, merged_headers
 
 KEY_VARIABLE = "ENGINEBENCH_API_KEY"
-"""Has precedence over the variable that other clients of the same API read."""
+"""This variable has precedence over the one that other clients of the same API read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`headers` are sent with every request, `signer` makes those that depend on the request."""
+    """`headers` are sent with every request, `signer` makes the headers that depend on the request."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     signer: Signer | None = field(default=None, repr=False)
@@ -35,7 +35,7 @@ def access_to(
     environment: Mapping[str, str] = os.environ,
 ) -> Access:
     """Return the headers for a server. A key for the API's usual clients is sent only to this machine or over TLS. A
-    user's header replaces the key, and any other header of its name.
+    user's header replaces the key, and any other header of the same name.
 
     Raises `UserMistake` if the environment lacks credentials, or has a malformed key.
     """
@@ -55,6 +55,6 @@ def access_to(
 
 
 def _is_private(url: str) -> bool:
-    """Return whether the network cannot read a request to this address: it is local, or uses TLS."""
+    """Return whether the address is local or uses TLS, so that nobody on the network can read a request to it."""
     parts = urlsplit(url)
     return parts.scheme == "https" or is_loopback(parts.hostname or "")

@@ -22,7 +22,7 @@ class Call:
     streamed: bool
     dialect: Dialect = CHAT  # how the answer is to be read
     kept: bool = False  # the text of the answer is recorded
-    expected: str | None = None  # the exact answer, by which this one is graded
+    expected: str | None = None  # the exact answer, against which the server's is graded
     record: RequestRecord = field(default_factory=RequestRecord.planned)
 
     def again(self) -> Call:

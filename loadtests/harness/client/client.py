@@ -63,8 +63,8 @@ class Client:
         epoch: int = 0,
         traced_run: str = "",
     ) -> None:
-        """`Address.parse` reads `url`. `headers` are sent with every request, and so are those of `signer`, unless
-        `headers` has their name.
+        """`Address.parse` reads `url`. Every request has `headers` and those of `signer`; of two with the same name,
+        that of `headers` is sent.
 
         Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
         after which the user disconnects if no content has arrived. Stamps of records count from `epoch`, a reading of
@@ -75,7 +75,7 @@ class Client:
         self._tls = tls_context(insecure) if self._address.tls else None
         self._headers = _header_lines(self._address.authority, headers)
         self._header_names = {name.lower() for name in headers}
-        self._sent = dict(headers)  # with those of the last signature
+        self._sent = dict(headers)  # including those of the last signature
         self._signer = signer
         self._connect_timeout = connect_timeout
         self._silence_timeout = silence_timeout
@@ -92,7 +92,7 @@ class Client:
         """Text of the last answer, to continue a conversation: without its reasoning, unless it has nothing else."""
 
     def connect(self) -> None:
-        """Open the connection, TLS included, if it is not open. Call it before the timed region.
+        """Open the connection, including TLS, unless it is open. Call this before the timed region.
 
         Raises `OSError` with a sentence if the server cannot be reached or its certificate is not trusted.
         """
@@ -155,7 +155,7 @@ class Client:
                 if call.kept:
                     record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
                 on_end(record)
-        if resent:  # on a new connection, so there is no third time
+        if resent:  # on a new connection, so there is no third attempt
             record.resent = True
             assert exchange.t_send is not None
             return self._request(call, on_end, exchange.t_send)

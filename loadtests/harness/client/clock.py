@@ -1,9 +1,9 @@
 """The offset between the wall clock, by which the kernel stamps received bytes, and the monotonic clock.
 
-The offset is constant: both clocks follow the same frequency corrections, and only a step of the wall clock (it is set,
-or a leap second) changes it. So the offset is measured before and after each request. A reading of the wall clock
-between two readings of the monotonic clock gives two bounds; overlapping bounds are narrowed, and bounds that exclude
-each other prove a step.
+The offset is constant: both clocks follow the same frequency corrections, and only a step of the wall clock (a new
+setting or a leap second) changes it. So the offset is measured before and after each request. A reading of the wall
+clock between two readings of the monotonic clock gives two bounds; overlapping bounds are narrowed, and bounds that
+exclude each other prove a step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WallOffset(NamedTuple):
 
     @classmethod
     def read(cls) -> WallOffset:
-        """Read the clocks, which takes 0.3 µs. The distance of the bounds is the duration of the three readings."""
+        """Read the clocks in 0.3 µs. The distance between the bounds is the duration of the three readings."""
         before = monotonic_ns()
         wall = time_ns()
         after = monotonic_ns()

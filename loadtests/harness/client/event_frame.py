@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-UNREADABLE = (ValueError, RecursionError)  # of decoders: JSON that is malformed, of other types, or nested too deeply
+UNREADABLE = (ValueError, RecursionError)  # of decoders: JSON that is malformed, has other types or is nested too deep
 BEGIN, END = b"data: ", b"\n\n"  # of an event that may have a frame
 _decode = msgspec.json.Decoder(str).decode
 
@@ -27,7 +27,7 @@ class EventFrame(NamedTuple):
         return self.head + encode_basestring_ascii(text).encode() + self.tail
 
     def texts(self, bodies: Sequence[bytes]) -> list[str]:
-        """Return the texts of the first bodies, up to one that is no single event with this frame and a text."""
+        """Return the texts of the bodies before the first that is not a single event with this frame and a text."""
         head, tail = BEGIN + self.head, self.tail + END
         begin, end = len(head), -len(tail)
         texts: list[str] = []

@@ -27,7 +27,7 @@ from loadtests.harness.client.stamped_connection import Connection, Read
 
 READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time that parsing blocks the loop (0.3 ms)
 END_OF_MESSAGE = b"\r\n\r\n"
-MIN_CHUNK = 16  # bytes; less may be the rest of a last event or an end marker that two reads share
+MIN_CHUNK = 16  # bytes; fewer may be the rest of a last event or an end marker that two reads share
 LINGER = 1.0  # seconds from the last event to the end of the message, after which the connection is closed
 UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # media types of streams of some servers
 
@@ -126,7 +126,7 @@ class Exchange:
         may_defer, begins = self._may_defer, False
         if self._batcher is None and may_defer and read[1]:
             begins = self._connection.unhurried
-            if len(pending) > 1 and read[0] - before > UNHURRIED_NS:  # the read before may have had the first token
+            if len(pending) > 1 and read[0] - before > UNHURRIED_NS:  # the previous read may have had the first token
                 self._batch_reads()
         if (
             may_defer
@@ -342,7 +342,7 @@ class Exchange:
             self._answer.whole(bytes(self._body), self._last)
 
     def _end_moment(self, outcome: Outcome) -> Moment | None:
-        """Return the moment of the read that ended the request; `None` after a timeout, whose time is the clock's."""
+        """Return the moment of the read that ended the request; `None` after a timeout, which no read ended."""
         if outcome == "ok" and self._answer.done is not None:
             return self._answer.done
         if outcome == "bad_stream" and self._answer.error_at is not None:

@@ -1,4 +1,4 @@
-"""Whether an answer contains the exact answer that its question has."""
+"""The check that an answer contains the exact answer to its question."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def is_correct(text: str, expected: str) -> bool:
-    """Return whether `expected` stands in the answer as whole words or a whole number, in any case and spacing.
+    """Return whether `expected` occurs in the answer as whole words or a whole number, in any case and spacing.
 
     The 42 in 142, -42, 1,042 and 42.5 is not the number 42.
     """

@@ -23,8 +23,8 @@ _unpack = TIMESPEC.unpack
 Timespec = bytes
 """A read's stamp in the kernel's form, decoded later; empty without a stamp.
 
-The garbage collector does not track bytes objects. With thousands of reads kept as tuples it had fifty thousand objects
-to traverse, and stopped the process for ten milliseconds each time.
+The garbage collector does not track bytes objects. With thousands of reads kept as tuples, it had fifty thousand
+objects to traverse, and each collection stopped the process for ten milliseconds.
 """
 
 
@@ -42,7 +42,6 @@ def kernel_stamp(timespec: Timespec) -> int | None:
 
 
 def kernel_stamps(timespecs: Sequence[Timespec]) -> list[int | None]:
-    """Return the stamps of many reads."""
     if not all(timespecs):
         return [kernel_stamp(timespec) for timespec in timespecs]
     parts = struct.unpack(f"@{2 * len(timespecs)}l", b"".join(timespecs))
@@ -50,7 +49,7 @@ def kernel_stamps(timespecs: Sequence[Timespec]) -> list[int | None]:
 
 
 def ask_for_stamps(sock: _socket.socket) -> None:
-    """Let reads of `sock` have stamps. Only Linux has them, and records name their kind of stamps."""
+    """Ask the kernel to stamp reads of `sock`. Only Linux does so; records name their kind of stamps."""
     if sys.platform == "linux":
         _keep_the_kernel_stamping()
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)

@@ -1,4 +1,4 @@
-"""The limits on what is kept of a server's answers and pages, which are larger than any valid one."""
+"""The limits on how much of a server's answer or page is kept, above the size of any valid one."""
 
 LIMIT = 4 * 2**20  # bytes of a page, of an event, and of all text of an answer
 STREAM_LIMIT = 64 * LIMIT  # bytes of a stream

@@ -33,7 +33,7 @@ METADATA = {
 """Fields of a delta with text that was not generated."""
 ARGUMENTS = {"arguments", "input"}  # of a tool: JSON as text, or as an object
 TYPED = {"content", "text"}  # fields with only text or parts of it
-THOUGHT_TYPES = ("reasoning", "thinking")  # beginnings of the types of parts that are reasoning
+THOUGHT_TYPES = ("reasoning", "thinking")  # prefixes of the types of reasoning parts
 THOUGHT_ENDS = ("</think", "</thought", "</reason", "[/THINK]", "◁/think▷")  # of reasoning inside the answer's text
 MAX_NAMES, NAME_CHARACTERS = 5, 40  # of unknown fields
 MIN_FRAMED = 4  # events for which a frame is worth its cost
@@ -67,18 +67,18 @@ class Answer:
 
     media_type: ClassVar[str] = "text/event-stream"
     last_event: ClassVar[bytes] = b"[DONE]"
-    """Bytes of the stream's last event, and of few others: a read with them is parsed without delay."""
+    """Bytes that occur in the stream's last event and in few others: a read with them is parsed without delay."""
     document_is: ClassVar[str] = "a completion"
     """The expected document if the answer was not streamed."""
     finish_reasons: ClassVar[Mapping[str, str]] = {}
     """The API's finish reasons, with OpenAI's names for them; unknown reasons are not changed."""
 
     answers: ClassVar[frozenset[str]] = frozenset()
-    """Fields of a delta with the answer."""
+    """Fields of a delta that contain the answer."""
     thoughts: ClassVar[frozenset[str]] = frozenset()
     """Fields with reasoning, at any depth of a delta."""
 
-    token_ends: tuple[int, ...] = ()  # in characters of the text
+    token_ends: tuple[int, ...] = ()  # positions in the text, in characters
     logprobs: tuple[float, ...] = ()
     """Log-probabilities of the answer's tokens, if the server sent them."""
 
@@ -107,7 +107,7 @@ class Answer:
         self._events = self.reader()
         self._frames_left = MAX_FRAMES
         self._measured = self._length = 0  # texts, and their characters
-        self._speaks = False  # the text in the frame is no reasoning
+        self._speaks = False  # the text in the frame is not reasoning
 
     # Methods of a dialect. If one raises because it cannot read the data, that is the answer's error.
 
@@ -142,7 +142,7 @@ class Answer:
 
     @property
     def unseen_tokens(self) -> int:
-        """Return the output tokens without a chunk: reasoning that the server counts and does not send."""
+        """Return the output tokens without a chunk: reasoning that the server counts but does not send."""
         reasoning, reported = self.reasoning_tokens or 0, self.reported_tokens or 0
         if not reasoning or self._thought or self.chunks > reported - reasoning:
             return 0
@@ -151,7 +151,7 @@ class Answer:
 
     @property
     def output_tokens(self) -> int | None:
-        """Return the server's count; `None` if it is too low, because each chunk has at least one token."""
+        """Return the server's count; `None` if it is too low: each chunk has at least one token."""
         reported, received = self.reported_tokens, max(self.chunks, len(self._text) > 0)
         return None if reported is None or reported - self.unseen_tokens < received else reported
 
@@ -206,8 +206,8 @@ class Answer:
             fed += len(texts)
 
     def _frame_of(self, data: bytes) -> EventFrame | None:
-        """Return the frame of the last event, if the event has only text. To check that, an empty answer takes the
-        event with another text."""
+        """Return the frame of the last event, if the event has only text. To check this, feed an empty answer the event
+        with another text."""
         text = self._text[-1]
         frame = frame_of(data, text)
         if frame is not None:
@@ -335,7 +335,7 @@ class Answer:
         self._spoken += filter(None, (answered,))
 
     def _count(self, **counts: int | None) -> None:
-        """Take counts, which are cumulative. A later event may leave counts out or have 0: then earlier ones stay. A
+        """Take counts, which are cumulative. If a later event leaves a count out or reports 0, the earlier one stays. A
         prompt is never empty."""
         for name, count in counts.items():
             if count or (count == 0 and name != "prompt_tokens" and getattr(self, name) is None):

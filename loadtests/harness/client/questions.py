@@ -1,7 +1,7 @@
 """Small requests that are not measured: questions to a server before a run, and scrapes during it.
 
-Each has a deadline for the whole answer, without the name look-up, and a limit on its size: a server that sends a byte
-a second, or `100 Continue` for ever, does not block. No redirect is followed, and compressed answers are refused.
+Each has a deadline for the whole answer, excluding the name look-up, and a limit on its size, so a server that sends a
+byte a second, or `100 Continue` forever, blocks nothing. No redirect is followed, and compressed answers are refused.
 
 httpx is not used, because its responses and streams refer to each other: the garbage collector runs rarely during a
 run, so two copies of each page would stay in memory.
@@ -39,7 +39,7 @@ class NoAnswer(OSError):
 
 
 class NoConnection(NoAnswer):
-    """There was no connection to the server."""
+    """No connection to the server could be opened."""
 
 
 class NotTrusted(NoConnection):
@@ -69,8 +69,8 @@ class Reply:
 
 
 class Questions:
-    """Ask one server. `keep` keeps the connection open between two questions. Raises `UserMistake` for an invalid file
-    of certificates."""
+    """Ask one server. `keep` keeps the connection open between questions. Raises `UserMistake` for an invalid file of
+    certificates."""
 
     def __init__(self, address: Address, access: Access, keep: bool = False) -> None:
         self._address, self._headers = address, access.headers
@@ -116,7 +116,7 @@ class Questions:
             raise self._no_answer(error, seconds) from error
 
     def json(self, method: str, target: str, document: Any = None, seconds: float | None = None) -> dict[str, Any]:
-        """Return the JSON object that the server answers; empty for any other answer. Raises `NoAnswer`."""
+        """Return the JSON object that the server sends; empty for any other answer. Raises `NoAnswer`."""
         body = b"" if document is None else json.dumps(document).encode()
         kind = {"Content-Type": "application/json"} if body else {}
         with self.ask(method, target, body, kind, seconds) as reply:
@@ -157,7 +157,7 @@ class _Bounds(httpcore.NetworkBackend):
 
     def __init__(self) -> None:
         self.ends = inf
-        self.asked = False  # whether a part of the question was written
+        self.asked = False  # whether any part of the question was written
         self._backend = httpcore.SyncBackend()
 
     @property

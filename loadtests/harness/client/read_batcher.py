@@ -19,9 +19,9 @@ from gevent.monkey import get_original
 if TYPE_CHECKING:
     from select import epoll
 
-EPOLLIN = 1  # as in `select`, where only Linux has it
+EPOLLIN = 1  # `select.EPOLLIN`, which exists only on Linux
 BATCH = 64  # reads at a time
-MAX_NS = 500_000  # of a batch, for which first tokens and due requests wait
+MAX_NS = 500_000  # duration of a batch, during which first tokens and due requests wait
 PAUSE = 0.002  # seconds between two batches while there are many reads
 UNHURRIED_NS = 10_000_000  # between two reads of an answer, which the pause then does not delay
 
@@ -31,7 +31,7 @@ class ReadBatcher:
 
     def __init__(self) -> None:
         loop = get_hub().loop
-        self._ready: epoll = get_original("select", "epoll")()  # patching takes the public name away
+        self._ready: epoll = get_original("select", "epoll")()  # gevent's patches remove the public name
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._at_once = loop.io(self._ready.fileno(), 1, ref=False)
         self._at_once.start(self._on_ready)
@@ -52,9 +52,9 @@ class ReadBatcher:
         self._ready.unregister(fileno)
 
     def _on_ready(self) -> None:
-        made = self._read()
+        reads = self._read()
         now = monotonic_ns()
-        if made < BATCH and now - self._last < PAUSE * 1e9:
+        if reads < BATCH and now - self._last < PAUSE * 1e9:
             self._at_once.stop()
             self._in_turn.start(self._on_turn)
         self._last = now

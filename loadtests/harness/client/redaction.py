@@ -14,8 +14,8 @@ PUBLIC = {"anthropic-version", "x-amz-date"}  # an API's headers without a secre
 
 
 def redacted(text: str, headers: Mapping[str, str]) -> str:
-    """Return a server's `text` without control characters, and with `***` in place of the values of `headers`, also of
-    a partial value at the end, where the text may have been cut."""
+    """Return a server's `text` without control characters, and with `***` in place of the values of `headers`,
+    including a partial value at the end, where the text may have been cut."""
     text = plain(text)
     secrets = sorted(_secrets(headers), key=len, reverse=True)
     for secret in secrets:

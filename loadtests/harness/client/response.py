@@ -13,11 +13,11 @@ from loadtests.harness.client.limits import FRAMING_LIMIT
 
 Framing = Literal["chunked", "counted", "until_close"]
 CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n(.*)\r\n", re.DOTALL)
-UNENCODED = {b"", b"none"}  # names of no encoding in some servers' event streams
+UNENCODED = {b"", b"none"}  # names for no encoding in some servers' event streams
 
 
 class Response:
-    """Read one response, without interim ones (1xx). Its attributes are valid once `has_head` is true."""
+    """Read one response, skipping interim ones (1xx). Its attributes are valid once `has_head` is true."""
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -28,7 +28,7 @@ class Response:
         self.location = ""
         self.has_head = False
         self.ended = False
-        self.malformed: str | None = None  # a sentence, after bytes that are no HTTP/1.1
+        self.malformed: str | None = None  # a sentence, after bytes that are not HTTP/1.1
         self.keep_alive = False
         self._pieces: list[bytes] = []
         self._framing_bytes = 0  # since the last piece of the body
@@ -65,7 +65,7 @@ class Response:
 
     def feed_all(self, reads: Sequence[bytes]) -> list[bytes]:
         """Return the part of the body in each of many reads. In most streams, each read but the last is one chunk. Such
-        reads need no parser, which stays between two chunks."""
+        reads bypass the parser, which stays between two chunks."""
         bodies: list[bytes] = []
         if self.framing == "chunked" and self._between_chunks and self._parser is not None:
             heads: dict[int, bytes] = {}  # the beginning of a chunk, by the length of the read

@@ -15,7 +15,7 @@ UNKNOWN = 0xFFFFFFFF
 
 
 def shortest_round_trip(sock: _socket.socket) -> float | None:
-    """Return seconds; `None` on other systems than Linux."""
+    """Return seconds; `None` on systems other than Linux."""
     if sys.platform != "linux":
         return None
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, MIN_RTT + 4)

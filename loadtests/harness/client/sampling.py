@@ -54,7 +54,7 @@ class Sampling:
         metavar="T",
         least=0,
     )
-    logprobs: bool = False  # of each token of the answer; both are recorded
+    logprobs: bool = False  # of each token of the answer, recorded with the token
 
     @property
     def to_full_length(self) -> bool:

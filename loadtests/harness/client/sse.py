@@ -1,8 +1,8 @@
 """The reader of server-sent events.
 
-Follows the event-stream format of the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html):
-lines end in CR LF, LF or CR, a blank line ends an event, lines that start with a colon are comments, several `data`
-lines make one event, a byte order mark may come first. Events are bytes, so a read may cut a character in two.
+The format is that of the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html): lines end in
+CR LF, LF or CR, a blank line ends an event, lines that start with a colon are comments, several `data` lines make one
+event, a byte order mark may come first. Events are bytes, so a read may cut a character in two.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from loadtests.harness.client.limits import LIMIT, TOO_LONG
 
 WHOLE = re.compile(rb"data: (.+)\n\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-IGNORED = {b"", b"id", b"retry", b"event"}  # names of fields without content; that of comments is empty
-UNFRAMED_BYTES = 4096  # that are kept
+IGNORED = {b"", b"id", b"retry", b"event"}  # names of fields without content; the name of comments is empty
+UNFRAMED_BYTES = 4096  # maximum that is kept
 
 Event = tuple[bytes, bytes]
 """The text of the `data` lines, and of the `event` line (empty without one)."""

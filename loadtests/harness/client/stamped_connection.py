@@ -1,6 +1,6 @@
 """A connection whose reads have the kernel's receive stamp.
 
-It is opened with gevent, then detached: it is a plain non-blocking socket that libev watches, so that a read needs no
+It is opened with gevent, then detached into a plain non-blocking socket that libev watches, so that a read needs no
 switch of greenlets. TLS uses memory buffers around the same socket: the stamps are those of the encrypted bytes, before
 decryption.
 """
@@ -52,12 +52,12 @@ class Connection:
             data, ancillary, _, _ = self._recvmsg(self._read_bytes, ANCILLARY_BYTES)
         except BlockingIOError:
             return None
-        if len(data) == READ_BYTES:  # more comes at a time than this holds
+        if len(data) == READ_BYTES:  # more arrives at a time than the buffer holds
             self._read_bytes = LARGE_READ_BYTES
-        return monotonic_ns(), ancillary[0][2] if ancillary else b"", data  # nothing else is asked for
+        return monotonic_ns(), ancillary[0][2] if ancillary else b"", data  # no other ancillary data is asked for
 
     def prepare(self, message: bytes) -> None:
-        """Take a message to send piece by piece, and wrap the first piece. The last message must have been sent."""
+        """Take a message to send piece by piece, and wrap the first piece. The previous message must have been sent."""
         self._plain = memoryview(message)
         self._wrap_next()
 
@@ -170,7 +170,7 @@ class TlsConnection(Connection):
             self._incoming.write(read[2])
 
     def _flush(self, wait: bool = False) -> None:
-        """Send TLS's own messages before the rest of ours, and with `wait` all of it."""
+        """Send TLS's own messages before the rest of ours; with `wait`, send everything."""
         if self._outgoing.pending:
             self._unsent = memoryview(bytes(self._unsent) + self._outgoing.read())
         self._push()

@@ -1,4 +1,4 @@
-"""The trace of a request follows from its id, so its span can be made later from its record
+"""The trace and span ids of a request are derived from its own id, so the span can be made later from the record
 (`recording/otel_export.py`), outside of the processes that measure."""
 
 from hashlib import blake2b

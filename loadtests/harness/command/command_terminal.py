@@ -42,7 +42,7 @@ class Terminal:
             begins = log.tell()
             if (match := MESSAGE.match(line)) is not None:
                 self.say_once(match[1])
-        log.seek(begins)  # to an incomplete line
+        log.seek(begins)  # to read an incomplete line again
 
 
 @contextmanager

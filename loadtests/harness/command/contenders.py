@@ -4,7 +4,7 @@
     --url old=http://old:8000 --url new=http://new:8000 --model old=llama --header 'new.X-Tenant: a'
 
 `NAME=` before a value, or `NAME.` before the name of an option or of a header, selects one contender; without it, the
-value is for all. A contender without a name has that of its engine or its address.
+value is for all. A contender without a name is named after its engine or its address.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODEL_VARIABLE, HEADER_VARIABLE = (
     next(setting.variable for setting in settings_of(RunSettings) if setting.name == name)
     for name in ("model", "header")
 )
-NAME = r"([\w+-]+)"  # never the beginning of an address or of a header: a colon follows that
+NAME = r"([\w+-]+)"  # never the beginning of an address or of a header, where a colon follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Contender:
 
     `name` is the label in reports; empty for a single server, whose label is the engine that it names. With
     `own_server`, the engine's own server is started instead of the common one. The command `restart` starts the server
-    at `url` before each run, and the paths `uncached` leave the file cache before that.
+    at `url` before each run, and the files at the paths `uncached` are dropped from the file cache before that.
     """
 
     name: str
@@ -64,7 +64,7 @@ def contenders(
     restarts: Sequence[str] = (),
     uncached: Sequence[str] = (),
 ) -> list[Contender]:
-    """Return engines first, then servers, each with each of its models. Raises `UserMistake`."""
+    """Return the engines, then the servers, with one contender for each model. Raises `UserMistake`."""
     if not engines and not urls:
         raise UserMistake("choose what to test: the URL of a running server, or --engine NAME to serve an engine.")
     if restarts and not urls:
@@ -129,7 +129,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _split(flag: str, values: Sequence[str], separator: str, names: Sequence[str]) -> dict[str, list[str]]:
-    """Sort values by contender; those for all are under "". Raises `UserMistake`."""
+    """Group values by contender; values for all contenders are under "". Raises `UserMistake`."""
     by_name: dict[str, list[str]] = {"": []}
     for text in values:
         match = re.fullmatch(f"{NAME}{re.escape(separator)}(.+)", text.strip())

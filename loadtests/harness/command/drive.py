@@ -57,7 +57,7 @@ class RunFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
     """`complete`: Locust ended the run as planned. `overdue`: the run was ended at its time limit. `died` is the
-    process that ended before it, if one did: our server replaces an engine that has ended."""
+    process that ended before the run, if one did: our server replaces an engine that has ended."""
 
     folder: Path
     complete: bool
@@ -67,7 +67,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds until a server is ready and of a run, and the instant of the monotonic clock at which both end."""
+    """Limits in seconds on a server's start and on a run, and the instant of the monotonic clock at which both end."""
 
     loading: float = math.inf
     run: float = math.inf
@@ -82,7 +82,7 @@ def measure(
     kept: LoadedServers | None = None,
     limits: Limits = Limits(),
 ) -> MeasuredRun:
-    """Run the job against a contender. Its engine is served for this run, or stays loaded among `kept`.
+    """Run the job against a contender. Its engine is served for this run only, or stays loaded in `kept`.
 
     Raises `ServerFailed`, `RunFailed` and `UserMistake`.
     """
@@ -129,10 +129,10 @@ def drop_cache(contender: Contender, terminal: Terminal) -> dict[str, str]:
     """Drop the contender's files from the file cache. Return a variable for Locust if that worked."""
     if not contender.uncached:
         return {}
-    left = drop_from_cache(map(Path, contender.uncached))
-    if left is not None and left <= MAX_LEFT:
+    share_left = drop_from_cache(map(Path, contender.uncached))
+    if share_left is not None and share_left <= MAX_LEFT:
         return {FILES_UNCACHED: str(time.monotonic_ns())}
-    share = "an unknown share" if left is None else format_share(left)
+    share = "an unknown share" if share_left is None else format_share(share_left)
     terminal.say(f"{contender.name}: {share} of the files stayed in the file cache; are they in use?", style="red")
     return {}
 
@@ -268,10 +268,10 @@ def _reason(log: Path) -> str:
 
 
 def _error(log: Path) -> str | None:
-    """Return the first of Locust's error messages, without its prefix, or else its last line; `None` if that is part of
-    a table."""
+    """Return the first of Locust's error messages, without its prefix, or else the log's last line; `None` if that line
+    is part of a table."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
-    errors += [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of its command line
+    errors += [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of Locust's command line
     errors += [line for line in lines[-1:] if "|" not in line and "/INFO/" not in line]
     return next(filter(None, errors), None)

@@ -21,11 +21,11 @@ ON_CPU, ON_GPU = ("float32", "bfloat16", "float16"), ("bfloat16", "float16", "fl
 
 
 def checked(contenders: Sequence[Contender]) -> tuple[list[Contender], str | None]:
-    """Return the contenders, whose engines have a common `dtype`, and a sentence about it, or `None`.
+    """Return the contenders with a common `dtype` for their engines, and a sentence about it, or `None`.
 
-    Engines without a choice of formats are not changed, and neither are any if the user chose a format. Raises
-    `UserMistake` for an engine, a model or an option that does not exist, a wrong value, and an engine that cannot run
-    on this machine.
+    Engines without a choice of formats are not changed; if the user chose a format, no engine is. Raises `UserMistake`
+    for an engine, a model or an option that does not exist, a wrong value, and an engine that cannot run on this
+    machine.
     """
     choices = {contender.name: _choices(contender) for contender in contenders if contender.engine}
     formats = {name: offered for name, offered in choices.items() if offered}

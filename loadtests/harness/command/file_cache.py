@@ -1,4 +1,4 @@
-"""The operating system's cache of files: a server that starts after another one reads its model from there."""
+"""The operating system's cache of files: a server that is started again reads its model from this cache."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from enginebench.settings.schema import UserMistake
 
 MAX_LEFT = 0.05  # share that may stay in the cache
-FAILED = ctypes.c_void_p(-1).value  # of mmap
+FAILED = ctypes.c_void_p(-1).value  # mmap's result if it fails
 
 
 def drop_from_cache(paths: Iterable[Path]) -> float | None:
     """Drop files, and all files of folders, from the cache, and return the share of their bytes that stayed; `None` if
     the system does not tell. Pages that a process has mapped stay. Raises `UserMistake` for a missing path."""
-    sizes, kept = 0, 0.0
+    sizes, bytes_left = 0, 0.0
     for path in paths:
         for file in _files(path.expanduser()):
-            left = _drop(file)
-            if left is None:
+            share_left = _drop(file)
+            if share_left is None:
                 return None
             size = file.stat().st_size
-            sizes, kept = sizes + size, kept + left * size
-    return kept / sizes if sizes else 0.0
+            sizes, bytes_left = sizes + size, bytes_left + share_left * size
+    return bytes_left / sizes if sizes else 0.0
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -44,7 +44,7 @@ def _drop(path: Path) -> float | None:
 
 
 def _cached(descriptor: int, size: int) -> float | None:
-    """Return the share of a file's pages that are in the cache, by mincore(2); `None` if it cannot be asked."""
+    """Return the share of a file's pages that are in the cache, by mincore(2); `None` if the system does not tell."""
     if size == 0:
         return 0.0
     libc = ctypes.CDLL(None, use_errno=True)

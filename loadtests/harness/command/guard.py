@@ -22,7 +22,7 @@ START = ("/bin/sh", "-c", 'read -r go && exec "$@" < /dev/null', "sh")  # the co
 class Guard:
     """A small process that ends the process `pid`, or the process group `-pid`, if this process ends first.
 
-    It reads from a pipe whose other end only this process has: the kernel closes it when this process ends.
+    It reads from a pipe whose other end only this process has: the kernel closes that end when this process ends.
     """
 
     def __init__(self, pid: int) -> None:
@@ -31,7 +31,7 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
+            start_new_session=True,  # Ctrl-C in the terminal must not end it
         )
 
     def close(self) -> None:

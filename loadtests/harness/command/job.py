@@ -23,7 +23,7 @@ SET_FOR_EACH_RUN = ("label", "run_id", "runs")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A scenario and its settings: `texts` has their values by name, `locust` options of Locust.
+    """A scenario and its settings: `texts` has the settings' values by name, `locust` Locust's own options.
 
     `planned` is `None` if the scenario's file fails, which Locust reports. `variables` are for Locust's environment.
     """
@@ -46,7 +46,7 @@ class Job:
             check_installed()
         check = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(for_scenario)]
         done = subprocess.run(check, capture_output=True, text=True)
-        if done.returncode == 2:  # Locust reports other errors, which are in the file
+        if done.returncode == 2:  # any other error is in the scenario's file, and Locust reports it
             raise UserMistake(done.stdout.strip())
         planned = None if done.returncode else msgspec.json.decode(done.stdout.splitlines()[-1], type=Planned)
         return Job(scenario, texts, settings, planned, processes, tuple(locust))

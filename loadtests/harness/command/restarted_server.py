@@ -1,4 +1,4 @@
-"""A server that a command of the user's starts, such as `vllm serve --max-num-seqs {max_num_seqs}`."""
+"""A server that the user's command starts, such as `vllm serve --max-num-seqs {max_num_seqs}`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.server_process import StartedServer
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")  # braces of JSON are left as they are
-READY_PATHS = ("/ready", "/health", "/v1/models")  # the first that the server has says whether it is ready
+READY_PATHS = ("/ready", "/health", "/v1/models")  # the first of these that the server has shows whether it is ready
 NO_SUCH_PATH = {404, 405}
 LOCKED = {401, 403}  # the server answers, and wants a key
 
 
 def fill(command: str, options: Mapping[str, str]) -> str:
-    """Return the shell command with the options in place of `{name}`. Raises `UserMistake` unless every option has its
-    place, and every place its option."""
+    """Return the shell command with the options in place of `{name}`. Raises `UserMistake` unless each option has a
+    placeholder and each placeholder an option."""
     places = set(PLACEHOLDER.findall(command))
     if unfilled := sorted(places - set(options)):
         raise UserMistake(f"--restart has {{{unfilled[0]}}}, which no -o {unfilled[0]}=… sets.")
@@ -32,13 +32,13 @@ def fill(command: str, options: Mapping[str, str]) -> str:
 class RestartedServer(StartedServer):
     """`with RestartedServer("vllm serve …", "http://127.0.0.1:8000", log) as server: server.wait_until_ready(show)`
 
-    The command is the server, whose process group is ended when the block is left; or it ends with exit code 0 once
-    something else has the server started, such as `docker compose up --detach`, and the server is left running.
+    Either the command is the server, whose process group is ended when the block is left; or the command, such as
+    `docker compose up --detach`, ends with exit code 0 once the server is started, and the server is left running.
     """
 
     def __init__(self, command: str, url: str, log: Path) -> None:
         super().__init__(["/bin/sh", "-c", command], url, log, group=True)
-        self._replaced = True  # whether an answer can only be that of the new server
+        self._replaced = True  # whether only the new server can answer
 
     def __enter__(self) -> Self:
         self._replaced = self._status("/v1/models") is None

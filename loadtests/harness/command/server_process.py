@@ -40,7 +40,7 @@ def pause(seconds: float) -> float:
 
 
 def listen(ports: Iterable[int]) -> socket.socket:
-    """Listen on loopback, on the first of `ports` that is free; 0 is any. Raises `ServerFailed`."""
+    """Listen on loopback, on the first of `ports` that is free; 0 means any. Raises `ServerFailed`."""
     for port in ports:
         try:
             return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
@@ -53,8 +53,8 @@ class StartedServer:
     """A server in a separate process, which leads a process group. Leaving the block always ends it."""
 
     def __init__(self, command: Sequence[str], url: str, log: Path, group: bool, **settings: Any) -> None:
-        """The server's output goes to the file `log`. With `group`, all its processes are asked to end, not only the
-        first one, which else asks the others. `settings` are those of `Popen`."""
+        """The server's output goes to the file `log`. With `group`, all its processes are asked to end; otherwise only
+        the first, which asks the others. `settings` are those of `Popen`."""
         self.url, self.log = url, log
         self._command, self._group, self._settings = command, group, settings
         self._http = httpx.Client(verify=False, trust_env=False, timeout=1)  # making one takes 20 ms
@@ -112,7 +112,7 @@ class StartedServer:
         return {name: str(instant) for name, instant in instants.items() if instant}
 
     def wait_until_ready(self, progress: Callable[[float], None]) -> None:
-        """Wait, calling `progress` with the seconds so far, which may raise. Raises `ServerFailed` if the server
+        """Wait, calling `progress`, which may raise, with the seconds so far. Raises `ServerFailed` if the server
         ends."""
         while self.alive:
             if self._is_ready():

@@ -14,13 +14,13 @@ from enginebench.records.slo import RunObjectives
 
 PER_DECADE = 16  # exported edges, 16 % from one to the next; more would hold up the event loop at a scrape
 MIN_POWER, MAX_POWER = -4, 3  # powers of ten: 100 µs to 1000 s
-GROWTH = 1.02  # ratio of neighbours for percentiles: the middle of a bucket is within 1 % of every value in it
+GROWTH = 1.02  # ratio of neighbouring edges for percentiles: the middle of a bucket is within 1 % of every value in it
 SMALLEST, LARGEST = 1e-6, 1e7  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Bucketed:
-    """A metric with the ascending edges of its buckets, in seconds. Prometheus gets the `exported` edges, a part of
+    """A metric with the ascending edges of its buckets, in seconds. Prometheus gets the `exported` edges, a subset of
     `edges`, so that their counts are sums of whole buckets.
 
     `value` returns the metric of a request that has ended, `None` if the request is not in the metric's population;

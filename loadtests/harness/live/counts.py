@@ -39,7 +39,7 @@ class Counts(msgspec.Struct):
     met_and_missed: dict[str, list[int]] = {}  # two counts for each objective
     output_tokens: int = 0
     arrived: float = 0.0  # tokens that arrived in the stage's window, of any request
-    uncounted: int = 0  # requests with tokens in the window whose number is unknown
+    uncounted: int = 0  # requests with an unknown number of tokens in the window
 
     def histogram(self, metric: str) -> Histogram:
         return self.histograms.setdefault(metric, Histogram())

@@ -33,8 +33,8 @@ SLOW_SCRAPE = 2.0  # seconds by which a busy machine may exceed the interval
 def serve(address: Address, live: LiveRun, started: float) -> MetricsServer | None:
     """Serve the metrics of a run that began at `started`, in seconds since 1970.
 
-    If the port of the default address is taken, the next ones are tried; `None` if all are taken. Raises `UserMistake`
-    if another address cannot be listened on.
+    If the port of the default address is taken, the next ones are tried; return `None` if all are taken. Raises
+    `UserMistake` if another address cannot be listened on.
     """
     host, port = address
     ports = range(port, port + (EXPORTER_PORTS if address == RunSettings().exporter else 1))
@@ -91,8 +91,8 @@ class MetricsServer:
         self._answered = began
 
     def wait_for_scrape(self, most: float) -> None:
-        """Wait until a scrape that begins from now on is answered, but `most` seconds at most, and not if there were no
-        regular scrapes. A scrape that is being answered may have older counts."""
+        """Wait at most `most` seconds until a scrape that begins from now on is answered, if there were regular
+        scrapes. A scrape that is already being answered may have older counts."""
         if len(self._scrapes) < 2:
             return
         now, interval = time.monotonic(), self._scrapes[1] - self._scrapes[0]

@@ -48,7 +48,7 @@ class LiveDocument:
 
 
 def write_live(folder: Path, document: LiveDocument) -> None:
-    """Raise `OSError`."""
+    """Raises `OSError`."""
     write_inside(folder, FILE, msgspec.json.encode(document) + b"\n")
 
 

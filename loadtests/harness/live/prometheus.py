@@ -95,7 +95,7 @@ def _of_stages(common: Labels, live: LiveRun, started: float) -> Iterator[Family
     views = [({**common, "stage": label}, view) for label, view in by_label.items()]
     findings: list[tuple[Labels, float]] = []
     for labels, view in views:
-        # Its 0 is exported too: when the run is over, the last value must not be of a warning that was withdrawn.
+        # 0 is exported too: after the run, the last value must not be that of a withdrawn warning.
         ranks = {"load_generator_late": 0}
         ranks |= {finding.kind: len(SEVERITIES) - SEVERITIES.index(finding.severity) for finding in view.findings}
         findings += [({**labels, "kind": kind}, rank) for kind, rank in ranks.items()]

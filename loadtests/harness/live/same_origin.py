@@ -17,7 +17,7 @@ from enginebench.settings.system import is_loopback
 
 HOST = re.compile(r"(?:[a-z]+://)?(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d+)?/?")
 ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
-HERE = {"localhost", "host.docker.internal"}  # containers call their machine by the second name
+HERE = {"localhost", "host.docker.internal"}  # the second is the host's name in containers
 OWN_SITE = {"same-origin", "none"}  # the page itself, and an address that a person has typed
 
 StartResponse = Callable[..., Any]

@@ -19,11 +19,11 @@ INSTALL = "pip install 'enginebench[otel]', or uv tool install 'enginebench[otel
 
 
 def check_installed() -> None:
-    """Raise `UserMistake` without OpenTelemetry's SDK."""
+    """Raise `UserMistake` if OpenTelemetry's SDK is missing."""
     for module in NEEDED:
         try:
             installed = find_spec(module) is not None
-        except ModuleNotFoundError:  # of a parent package
+        except ModuleNotFoundError:  # a parent package is missing
             installed = False
         if not installed:
             raise UserMistake(f"--otel needs OpenTelemetry's SDK, which is not installed: {INSTALL}.")

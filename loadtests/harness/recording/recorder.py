@@ -1,4 +1,4 @@
-"""The files of a run, to which lines are appended as things happen, also after a full disk.
+"""The files of a run, to which lines are appended as events happen, even after the disk was full.
 
 Each line is one write to an unbuffered file: the operating system has it when the request has ended, so a killed
 process loses nothing. That costs microseconds per request, not per token. A full disk is reported once; the run

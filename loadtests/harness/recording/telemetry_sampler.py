@@ -1,7 +1,7 @@
 """Samples of the load generator's own state and of the server's `/metrics`, once a second.
 
 Each has its own greenlet, so that a slow scrape does not delay the other samples. The delay of the event loop is that
-of a timer of 20 ms: due requests have the same delay.
+of a 20 ms timer; due requests are delayed equally.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_metrics(text: str) -> dict[str, float]:
     """Read Prometheus' text format into values by name with labels, for `FAMILIES` only.
 
     Histogram buckets are left out: they are ten times the rest, and no report uses them. A malformed page gives the
-    values before its mistake.
+    values before its first error.
     """
     lines = (line for line in text.split("\n") if line.startswith(FAMILIES) and "_bucket" not in line)
     kept = "".join(f"{line}\n" for line in islice(lines, MAX_SERIES))
@@ -151,7 +151,7 @@ class TelemetrySampler:
 
 
 class RunDelay:
-    """The time in which this process was ready to run and had no core."""
+    """The time in which this process was ready to run but had no core."""
 
     def __init__(self) -> None:
         try:  # the file stays open, so that a process without free descriptors can read it
@@ -173,7 +173,7 @@ class RunDelay:
 
 
 def _every(seconds: float) -> Iterator[None]:
-    """Wait cooperatively for multiples of `seconds` from now, without those that were missed."""
+    """Wait cooperatively for multiples of `seconds` from now, skipping those that were missed."""
     due = time.monotonic()
     while True:
         due = max(due + seconds, time.monotonic())

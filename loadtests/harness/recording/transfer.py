@@ -21,8 +21,8 @@ LEVEL = 1  # of zlib: records shrink to a fifth of their size at about 100 MB/s
 NAME = re.compile(r"(requests|telemetry)-\w{1,64}\.jsonl", re.ASCII)
 
 Message = dict[str, Any]
-"""A question has the name of a file and a position in it, or no name to ask for the names. An answer is `Names`,
-`Piece` or `Failure`."""
+"""A question has the name of a file and a position in it, or no name, which asks for the files' names. An answer is
+`Names`, `Piece` or `Failure`."""
 
 
 class Names(msgspec.Struct):
@@ -58,15 +58,15 @@ def answer(files: Sequence[Path], question: Message) -> Message:
         return {"error": str(error)}
 
 
-def fetch(folder: Path, there: Collection[str], ask: Callable[[Message], Any]) -> int:
-    """Write a worker's files into `folder`, except those already `there`, which a worker on the same disk wrote.
+def fetch(folder: Path, present: Collection[str], ask: Callable[[Message], Any]) -> int:
+    """Write a worker's files into `folder`, except those already `present`, which a worker on the same disk wrote.
 
     A file gets its name when it is complete. Return the bytes received. Raises the exceptions of `ask`, `OSError` and
     `BadAnswer`.
     """
     received = 0
     for name in _read(ask({"file": None}), Names).names:
-        if name in there:
+        if name in present:
             continue
         if not NAME.fullmatch(name):
             raise BadAnswer("it named a file that no worker writes")

@@ -36,7 +36,7 @@ class Cell:
     rate: float  # planned tokens per second and user, waits for first tokens included
     processes: int
     condition: Condition  # whether other processes kept all cores busy
-    tokens_per_second: float  # achieved while all users were there
+    tokens_per_second: float  # achieved while all users were active
     requests: int
     failures: int
     ttft: Error
@@ -45,7 +45,7 @@ class Cell:
     e2e: Error
     merged_first: float  # share of requests whose first token shared its read with later bytes
     cpu_per_token: float
-    run_delay: float | None  # share of the time in which a client process was ready to run and had no core
+    run_delay: float | None  # share of the time in which a client process was ready to run but had no core
     truth_p99: float  # duration of the server's writes, which limits how well the truth is known
     stamps: str
 
@@ -87,7 +87,7 @@ def save(calibration: Calibration, path: Path) -> None:
 
 
 def keep(calibration: Calibration, path: Path) -> bool:
-    """Save it, unless the file has a calibration of more loads with the same versions."""
+    """Save `calibration`, unless the file has a calibration of more loads with the same versions."""
     saved = load(path)
     if saved is not None and saved.versions == calibration.versions and len(saved.cells) > len(calibration.cells):
         return False
@@ -96,7 +96,7 @@ def keep(calibration: Calibration, path: Path) -> bool:
 
 
 def load(path: Path) -> Calibration | None:
-    """Return `None` if the file is missing, or has the shape of another version."""
+    """Return `None` if the file is missing, or has another version's format."""
     try:
         calibration = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except (OSError, msgspec.DecodeError):

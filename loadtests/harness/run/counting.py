@@ -37,23 +37,23 @@ def prompt_source_for(
             return ids
 
         source = measured(lambda text: len(encode(text, not chat)), encode, kind)
-        of_chats = False
+        counts_chats = False
     else:
         # Some servers' /tokenize takes only texts.
-        of_chats = chat and _count(target, model, START, of_chat=True) is not None
+        counts_chats = chat and _count(target, model, START, as_chat=True) is not None
         source = measured(
-            lambda text: _count(target, model, text, of_chats), lambda text: _ids(target, model, text), kind
+            lambda text: _count(target, model, text, counts_chats), lambda text: _ids(target, model, text), kind
         )
     if source is None or (kind == "ids" and not source.ids):
         if kind == "ids":
             raise UserMistake(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
         return with_template(assumed(kind, chat), tried(START))
-    return source if of_chats == chat else with_template(source, tried(START))
+    return source if counts_chats == chat else with_template(source, tried(START))
 
 
-def _count(target: Target, model: str, text: str, of_chat: bool) -> int | None:
-    """Count the tokens of a prompt; as a message of a chat, with the chat template."""
-    prompt = {"messages": [{"role": "user", "content": text}]} if of_chat else {"prompt": text}
+def _count(target: Target, model: str, text: str, as_chat: bool) -> int | None:
+    """Count the tokens of a prompt, or of a chat with that message, including the chat template."""
+    prompt = {"messages": [{"role": "user", "content": text}]} if as_chat else {"prompt": text}
     count = target.tokenized({"model": model, **prompt}).get("count")
     return count if isinstance(count, int) else None
 

@@ -15,8 +15,8 @@ MAX_LISTED = 4  # stages that are listed one by one
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """`seconds` as planned, without longer warm-ups and the last answers; `None` if the duration depends on the server.
-    `loads` describes the loads."""
+    """`seconds` as planned, excluding longer warm-ups and the last answers; `None` if the duration depends on the
+    server. `loads` describes the loads."""
 
     seconds: float | None
     loads: str

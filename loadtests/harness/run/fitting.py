@@ -25,7 +25,7 @@ TRIAL_TOKENS = 16  # the minimum of OpenAI's Responses API
 
 
 IGNORE_EOS = {"vllm", "sglang", "tensorrt_llm", "llamacpp"}
-"""Servers that take `ignore_eos`, by the owner of their models in `/v1/models`, as their source has it: `ModelCard` in
+"""Servers that take `ignore_eos`, by the owner of their models in `/v1/models`, as in their source code: `ModelCard` in
 vllm/entrypoints/openai/engine/protocol.py, sglang/srt/entrypoints/openai/protocol.py and
 tensorrt_llm/serve/openai_protocol.py, and llama.cpp's tools/server/server-context.cpp."""
 
@@ -49,7 +49,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
-        """Send the first text, and return its tokens for each: all texts are the start of our prompts."""
+        """Send the first text only, and return its tokens for every text: each is the start of our prompts."""
         if not trials:
             request = replace(example, prompt=(Message("user", text),))
             trials.append(target.try_out(request, dialect))
@@ -110,7 +110,7 @@ def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> in
 
 
 def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: int | None) -> tuple[StagePlan, ...]:
-    """Without those whose fixed lengths are more than the server's context. Raises `UserMistake` when none is left."""
+    """Return the stages whose fixed lengths fit into the server's context. Raises `UserMistake` if there are none."""
     if context is None:
         return stages
     possible = tuple(stage for stage in stages if _least_tokens(stage, scenario) <= context)
@@ -123,7 +123,7 @@ def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: i
 
 
 def _least_tokens(stage: StagePlan, scenario: Scenario) -> int:
-    """Return the tokens of prompt and answer, as far as their lengths are the stage's own and fixed."""
+    """Return the minimum tokens of prompt and answer; 0 if the stage does not set the length of prompts."""
 
     def fixed(setting: str, otherwise: Lengths) -> int:
         lengths = parse_lengths(stage.asks[setting]) if setting in stage.asks else otherwise

@@ -31,7 +31,7 @@ def host_facts() -> dict[str, Any]:
 
 @cache
 def clock_id() -> str:
-    """Return an id that two processes share if they read the same monotonic clock, of one boot of one machine."""
+    """Return an id that two processes share if they read the same monotonic clock (one boot of one machine)."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

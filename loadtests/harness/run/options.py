@@ -16,24 +16,24 @@ from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.without_effect import check_effects
 
-# Environment variables from `enginebench run` to the planning process: the typed command, the engine's process, when
-# the server was started, listened and was ready and files left the cache (monotonic nanoseconds), the repeat and its
-# prompt set.
+# Environment variables from `enginebench run` to the planning process: the typed command, the engine's process; when
+# the server was started, listened and was ready, and when files left the cache (monotonic nanoseconds); the repeat and
+# its prompt set.
 COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
 SERVER_EVENTS = {event: f"ENGINEBENCH_{event.upper().replace(' ', '_')}" for event in START_EVENTS}
 FILES_UNCACHED, SERVER_STARTED, SERVER_LISTENING, SERVER_READY = SERVER_EVENTS.values()
 REPEAT, PROMPT_SET = "ENGINEBENCH_REPEAT", "ENGINEBENCH_PROMPT_SET"
 GROWS_SINCE = "ENGINEBENCH_GROWS_SINCE"  # the instant from which `--by growth` counts, if that is not the run's start
 LOOPBACK = "127.0.0.1"
-TYPED = "enginebench_typed"  # in an options namespace: the names of the settings that were typed or in a variable
+TYPED = "enginebench_typed"  # in an options namespace: the names of the settings that were typed or set by a variable
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds for the last requests of a completed run
 
 
 def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     """Add every setting to Locust's parser. Values stay text: Locust sends them to its workers and shows them."""
     parser.allow_abbrev = False  # the value of an abbreviated secret flag would be recorded
-    parser.set_defaults(otel=False)  # Locust reads its own --otel, which it no longer has
-    parser.set_defaults(web_host=LOOPBACK)  # from Locust's page, any server can be loaded from this machine
+    parser.set_defaults(otel=False)  # Locust reads its own --otel, which ours replaces
+    parser.set_defaults(web_host=LOOPBACK)  # whoever opens Locust's page can load any server from this machine
     for action in parser._actions:
         if action.dest == "web_host":
             action.help = f"Host to bind the web interface to, '*' for all. Defaults to {LOOPBACK}"
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(
                 f"{setting.group} (enginebench)",
-                conflict_handler="resolve",  # our --otel is in place of Locust's, which would work while requests wait
+                conflict_handler="resolve",  # our --otel replaces Locust's, which would work while requests wait
             )
         default = getattr(defaults, setting.name)
         action = groups[setting.group].add_argument(setting.flag, **_argument(setting, default))
@@ -69,7 +69,7 @@ def _argument(setting: Setting, default: Any) -> dict[str, Any]:
 
 
 class _Typed(argparse.Action):
-    """Note that a flag or a variable was set: even with the default's value, it may have no effect."""
+    """Note that a flag or a variable was set: one without effect is refused even at its default."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None

@@ -39,7 +39,7 @@ def prepare(
     grace: float,
     named: str | None = None,
 ) -> RunPlan:
-    """Prepare a run against `url`. If `named` is not `None`, keys are sent only if it is the same server.
+    """Prepare a run against `url`. If `named` is not `None`, keys are sent only if `url` is the same server.
 
     Raises `UserMistake` or `OSError`.
     """

@@ -1,7 +1,7 @@
 """The plan that all processes of a run share: its name, folder, stages, start and workload.
 
 One process makes the plan: the only one, or Locust's master. Locust copies the master's custom options, the plan among
-them, to every worker before the worker's test starts, also to one that joins late.
+them, to every worker before the worker's test starts, including workers that join late.
 """
 
 from __future__ import annotations

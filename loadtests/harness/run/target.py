@@ -38,7 +38,7 @@ NO_SUCH_PAGE = (404, 405)
 
 
 class UnreachableServer(UserMistake):
-    """The server cannot be tested as asked. The text is a sentence that names the way out."""
+    """The server cannot be tested as asked. The text is a sentence that names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Trial:
     request: ModelRequest
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    uncounted: bool = False  # its answer had content, and no valid number of tokens
+    uncounted: bool = False  # its answer had content, but no valid number of tokens
 
     @property
     def is_short(self) -> bool:
@@ -69,7 +69,7 @@ class Target:
         self._address = Address.parse(url)
         self.url = self._address.origin + self._address.root
         self._access = access
-        self._sent = dict(access.headers)  # with those of the last signature
+        self._sent = dict(access.headers)  # including those of the last signature
         self._questions = Questions(self._address, access)
         self._silent: set[str] = set()  # pages that gave no answer
 
@@ -223,7 +223,7 @@ class Target:
         return UnreachableServer(f"{self.url} requires a valid API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Return the JSON object that the server answers; empty for any other answer, a late one, or none. Raises
+        """Return the JSON object that the server sends; empty for any other answer, a late one, or none. Raises
         `UnreachableServer` if the server cannot be reached."""
         if path in self._silent:
             return {}
@@ -249,7 +249,7 @@ class Target:
 
 
 def _read(reply: Reply, answer: Answer, streamed: bool) -> None:
-    """Read an answer; a stream up to its last event, because some servers keep the connection open after it."""
+    """Read an answer, but a stream only to its last event: some servers keep the connection open after it."""
     if not streamed or reply.headers.get("content-type", "").startswith("application/json"):
         answer.whole(reply.read(), (None, monotonic_ns()))
         return

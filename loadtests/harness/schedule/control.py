@@ -38,7 +38,7 @@ class StageProgress:
     outstanding: int = 0  # requests scheduled in the window that have no answer yet
     last_scheduled: Nanoseconds = 0  # the latest request scheduled in the window
     ready: bool = False  # to send the arrivals of an open loop
-    played: bool = False  # all requests of a trace, so that no more will be scheduled
+    played: bool = False  # all requests of a trace were sent: no more will be scheduled
 
 
 def together(reports: Sequence[StageProgress]) -> StageProgress:

@@ -19,15 +19,15 @@ from enginebench.records.slo import Objective
 from enginebench.records.stage import Extent, StagePlan
 from enginebench.records.view import StageView
 
-FIRST, BRIEF, MIN_LONG = 3.0, 1.5, 4.0  # seconds of the window: the first stage, a brief one, a long one at least
-WARM_UP = 0.5  # seconds at least; it lasts until every user has had an answer
+FIRST, BRIEF, MIN_LONG = 3.0, 1.5, 4.0  # seconds of a window: first stage, brief stage, minimum of a long stage
+WARM_UP = 0.5  # minimum in seconds; the warm-up lasts until every user has had an answer
 STARTING = 0.25  # share of the time that starting the server and the load generator may use
-GROWING, HALVING = 0.65, 0.5  # shares of the time after which users no longer double, and the bracket is not halved
+GROWING, HALVING = 0.65, 0.5  # shares of the time after which users stop doubling, and halving the bracket stops
 NARROW = 1.5  # ratio of the two loads around the crossing up to which no load between them is measured
 LOWER = 0.65  # share of the time for the lower load: a load that is met needs more answers than one that is missed
 MIN_ABOVE = 2  # requests above the percentile by which a brief stage is judged
 LOWEST = next(iter(PERCENTILES))
-BOUND = 20.0  # seconds for a stage's first and last answers at most
+BOUND = 20.0  # maximum seconds for a stage's first and last answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class Growth:
         latest = {round(stage.load): stage for stage in stages}  # for each load, the last stage counts
         long = {users for users, stage in latest.items() if stage.seconds >= MIN_LONG}
         missed = min((users for users, stage in latest.items() if not meets(stage, self.objectives)), default=None)
-        held = max((users for users in latest if missed is None or users < missed), default=None)
-        left = self.seconds - elapsed
+        met = max((users for users in latest if missed is None or users < missed), default=None)
+        seconds_left = self.seconds - elapsed
 
         def brief(users: int, until: float) -> StagePlan | None:
             """Plan a brief stage; `None` if it would end after the share `until` of the time."""
             window = FIRST if users == 1 else BRIEF
             ends = elapsed + window + _answers(latest, users)
-            return self._stage(users, window, left) if ends <= until * self.seconds else None
+            return self._stage(users, window, seconds_left) if ends <= until * self.seconds else None
 
         if len(stages) == 1 and missed is not None:  # the first requests of a server may be slow: repeat the stage
             return brief(1, 1.0)
@@ -64,19 +64,19 @@ class Growth:
             doubled = brief(min(2 * max(latest), self.most), GROWING)
             if doubled is not None:
                 return doubled
-        if held is not None and missed is not None and missed > max(NARROW * held, held + 1):
-            halved = brief((held + missed) // 2, HALVING)
+        if met is not None and missed is not None and missed > max(NARROW * met, met + 1):
+            halved = brief((met + missed) // 2, HALVING)
             if halved is not None:
                 return halved
-        around = [users for users in (held, missed) if users is not None and users not in long]
+        around = [users for users in (met, missed) if users is not None and users not in long]
         if not around:
             return None
         share = LOWER if len(around) > 1 else 1.0
-        window = share * left - _answers(latest, around[0])
-        return self._stage(around[0], window, left) if window >= MIN_LONG else None
+        window = share * seconds_left - _answers(latest, around[0])
+        return self._stage(around[0], window, seconds_left) if window >= MIN_LONG else None
 
-    def _stage(self, users: int, window: float, left: float) -> StagePlan:
-        bound = min(BOUND, max(left - window, WARM_UP) / 2)
+    def _stage(self, users: int, window: float, seconds_left: float) -> StagePlan:
+        bound = min(BOUND, max(seconds_left - window, WARM_UP) / 2)
         return StagePlan(Users(users), Extent(WARM_UP), Extent(window), bound=bound, brief=window < MIN_LONG)
 
 
@@ -86,7 +86,7 @@ def meets(stage: StageView, objectives: Sequence[Objective]) -> bool:
 
 
 def _meets(stage: StageView, objective: Objective) -> bool:
-    """Judge one objective. With few requests, a lower percentile counts, so that one slow answer ends no growth."""
+    """Judge one objective. With few requests, a lower percentile counts, so that one slow answer cannot end growth."""
     if objective.judged is None:
         return (stage.estimate(FAILURE_SHARE).value or 0.0) <= 1 - objective.q
     names = [name for name, q in PERCENTILES.items() if q <= objective.q and stage.requests * (1 - q) >= MIN_ABOVE]
@@ -95,8 +95,8 @@ def _meets(stage: StageView, objective: Objective) -> bool:
 
 
 def _answers(latest: dict[int, StageView], users: int) -> float:
-    """Predict the seconds of the first and the last answers of these users: those at the nearest measured load below,
-    which grow for more users by the same ratio as between the last two loads."""
+    """Predict the seconds of the first and the last answers at this load: those at the nearest measured load below it,
+    times the ratio between the last two loads if this load is higher."""
     below = sorted(load for load in latest if load <= users)[-2:] or [min(latest)]
     before, longest = _longest(latest[below[0]]), _longest(latest[below[-1]])
     if users > below[-1] and before > 0:

@@ -79,7 +79,7 @@ def missing_arrivals(
     times: Callable[[Stage], Iterator[float]],
     now: Nanoseconds,
 ) -> int:
-    """Count the arrivals of the process's share that were due after its last one, and until `now`."""
+    """Count the arrivals of the lost process's share that were due after its last one and before `now`."""
     index, missing = int(lost.worker), 0
     for stage, following in zip(stages, [*stages[1:], None], strict=True):
         if isinstance(stage.load, Rate) and index < processes:

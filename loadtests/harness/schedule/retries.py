@@ -13,7 +13,7 @@ from enginebench.records.request import RequestRecord
 
 FIRST, MAX_PAUSE, JITTER = 0.5, 8.0, 0.25  # seconds, seconds, share
 MAX_RETRY_AFTER = 60.0  # seconds; a longer `Retry-After` is ignored
-STATUSES = {408, 409, 429}  # and all from 500
+STATUSES = {408, 409, 429}  # and 500 or higher
 RETRIED = {"rejected", "http_error", "disconnected"}
 
 

@@ -22,7 +22,7 @@ from loadtests.harness.schedule.load_grammar import LoadStep
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests
 
 MIN_BOUND = 10.0  # seconds
-MANY = 100  # expected arrivals in a window, with which it cannot be empty
+MANY = 100  # expected arrivals from which a window cannot be empty
 
 
 def parse_warm_up(text: str) -> tuple[float, bool]:

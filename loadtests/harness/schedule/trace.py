@@ -28,7 +28,7 @@ class TraceRequest:
     same text. If the trace has texts, `messages` has the (role, text) of a conversation, whose tokens are not known
     exactly. `output_tokens` is `None` if the length of the answer is not known.
 
-    `fields` of the body are sent as in the file, also messages that are more than text; only OpenAI's API of chats
+    `fields` of the body are sent as in the file, including messages that are more than text; only OpenAI's chat API
     accepts them. `pause` is the seconds from the end of the request before it in its session; `None` for the first.
     `expected` is the exact answer of a question, by which it is graded.
     """
@@ -92,8 +92,8 @@ def in_order(arrivals: Iterable[TraceArrival]) -> tuple[TraceArrival, ...]:
 
 
 def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePlan:
-    """Return the stage that plays a trace to its end; with sessions, until all requests were sent. Raises `UserMistake`
-    for a trace without times."""
+    """Return the stage that plays a trace to its end; with sessions, until all requests have been sent. Raises
+    `UserMistake` for a trace without times."""
     name = Path(path).name
     if not trace.is_timed:
         what = "sessions" if trace.has_sessions else "requests"

@@ -1,7 +1,7 @@
 """The progress of the current stage in this process: its users, and their requests without an answer.
 
-The next boundary may depend on it at once. Metrics are counted in `live/`, seconds after a request ended, when its
-window is known.
+The next boundary may depend on this progress immediately; metrics are counted in `live/`, seconds after a request
+ended, when its window is known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.control import StageProgress
 from loadtests.harness.schedule.search.slices import ProcessSlices
 
-RECENT = 10 * SECOND  # for which scheduled requests are kept, because a boundary is announced later
+RECENT = 10 * SECOND  # time for which scheduled requests are kept, because boundaries are announced late
 
 
 class StageTracker:

@@ -19,7 +19,7 @@ lengths_setting = partial(most_used, metavar="N", read=parse_several, write=writ
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
-    """Raise `UserMistake`."""
+    """Raises `UserMistake`."""
     try:
         numbers = tuple(whole_numbers(text))
     except ValueError:

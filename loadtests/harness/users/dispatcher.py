@@ -36,18 +36,18 @@ from loadtests.harness.users.senders import SenderPool
 AHEAD = SECOND
 MIN_AHEAD = AHEAD * 7 // 10
 BEHIND = AHEAD // 4  # requests that are due sooner are built without pauses
-BUILD_TIME = SECOND // 3000  # of building before the loop reads answers again
+BUILD_TIME = SECOND // 3000  # spent building before the loop reads answers again
 TURN = 0.01  # seconds between two checks of what is due next
-STALL = 0.25  # seconds of a stalled server for which spare connections suffice
+STALL = 0.25  # seconds of a server's stall for which spare connections suffice
 MIN_SPARE = 8
-MAX_IN_FLIGHT = 20_000  # requests over all processes: an arrival beyond them is not sent, and fails as dropped
+MAX_IN_FLIGHT = 20_000  # requests over all processes: an arrival beyond this limit is not sent, and fails as dropped
 AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A planned request; `t_sched` is absolute. `number` is the arrival's in its stage. If the arrival is a recorded
-    session, `index` is the request's in it."""
+    """A planned request; `t_sched` is absolute. `number` is that of the arrival in its stage, `index` that of the
+    request in a recorded session."""
 
     t_sched: Nanoseconds
     stage: Stage
@@ -74,7 +74,7 @@ class Dispatcher:
         self._source: Iterator[tuple[int, float]] = iter(())
         self._following: tuple[int, float] = (0, inf)
         self._queue: deque[Arrival] = deque()
-        self._later: list[tuple[Nanoseconds, int, Arrival]] = []  # a heap of retries, and of what follows in sessions
+        self._later: list[tuple[Nanoseconds, int, Arrival]] = []  # a heap of retries and of next requests of sessions
         self._put_off = count()
         trace = run.trace
         self._sessions = trace.arrivals if trace is not None and trace.has_sessions else ()
@@ -85,7 +85,7 @@ class Dispatcher:
         self._alarm = Alarm(self._on_due)
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Send until the run is over or `stopping()`, then wait for everything in flight."""
+        """Send until the run is over or `stopping()` is true, then wait for everything in flight."""
         run, generator, tracker = self._run, self._generator, self._generator.tracker
         generator.dispatching = True
         try:

@@ -1,7 +1,7 @@
 """The end of a run that can no longer measure anything.
 
 A run whose first requests all fail because of a wrong address, key or request, or because answers are not streamed,
-would go on for minutes and measure nothing: it ends, and names the server's reason. So does a run whose key expires.
+would go on for minutes and measure nothing, so it is ended with the server's reason. So is a run whose key expires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 MIN_REQUESTS, MIN_TIME = 20, 5 * SECOND  # requests, and time since the first of them ended, before a run is ended
 NO_ACCESS = (401, 403)
-MAX_RECORDS = 1000  # of a run in which all requests failed
+MAX_RECORDS = 1000  # records read of a run in which all requests failed
 
 
 class FailureWatch:
@@ -72,7 +72,7 @@ class FailureWatch:
 
 
 def reason_of(failed: RequestRecord) -> str:
-    """`HTTP 401: no such key`"""
+    """Return text such as `HTTP 401: no such key`."""
     status = f"HTTP {failed.status}" if failed.outcome in {"http_error", "rejected"} else failed.outcome
     return f"{status}: {failed.detail}" if failed.detail else status
 

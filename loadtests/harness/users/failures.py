@@ -1,8 +1,8 @@
 """The end of a run that cannot start or whose users cannot send: one sentence and exit code 2.
 
-Locust logs an exception in a listener and goes on: it starts users that have no run, they fail one by one, and a load
-shape never ends; the master does not notice a worker's failure. Here the exception ends the run, a worker tells its
-master, and Locust's page shows the sentence.
+Locust logs an exception in a listener and goes on: users without a run start and fail one by one, a load shape never
+ends, and the master does not notice a worker's failure. Here the exception ends the run, a worker tells its master, and
+Locust's page shows the sentence.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def end_run(environment: Environment, sentence: str) -> None:
 
 
 class RequiredEvent(EventHook):
-    """An event of Locust's whose listeners must all succeed, also those in a user's own file."""
+    """An event of Locust's whose listeners must all succeed, including those in a user's own file."""
 
     def __init__(self, name: str, before: EventHook) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -26,7 +26,7 @@ RECENT_ANSWERS = 200
 COUNT_INTERVAL = 0.25  # seconds
 MIN_SPREAD, MAX_SPREAD = 1.0, 60.0  # seconds over which the first requests of new users are spread
 BUILD_INTERVAL = 0.2  # seconds between two bursts of building; a user whose answer comes sooner builds its own request
-BUILD_TIME = 500_000  # nanoseconds of building before the loop reads answers again
+BUILD_TIME = 500_000  # nanoseconds spent building before the loop reads answers again
 
 
 class LoadGenerator:
@@ -127,7 +127,7 @@ class LoadGenerator:
         self._wake_if_stage_may_end()
 
     def build_soon(self, build: Callable[[], None]) -> None:
-        """Call `build` in a moment; it must do nothing if it is no longer needed, and not raise.
+        """Call `build` soon; it must do nothing if it is no longer needed, and must not raise.
 
         The next requests of a closed loop's users are built in bursts while the users wait for their answers. Built one
         by one, each just after an answer, they would take several times the CPU time, because the processor's caches

@@ -2,7 +2,7 @@
 
     python loadtests/harness/users/launch.py -f loadtests/concurrent.py --headless
 
-Started by its path, so that `loadtests` is imported by the scenario first (`loadtests/harness/standard_names.py`).
+It is started by its path, so that the scenario imports `loadtests` first (`loadtests/harness/standard_names.py`).
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class LocustProcess:
     several runs.
 
     The command line sets `--command` and the server that gets keys for all runs: Locust's page can name another server,
-    which gets no keys, and must not change a shell command.
+    which gets no keys, and must not be able to change a shell command.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class LocustProcess:
             if options is not None and options.processes:
                 end_with_the_parent(runner)
         self._initialised.set()
-        restore_standard_names()  # a second locustfile may have hidden another one
+        restore_standard_names()  # a second locustfile may have hidden another name
         hub = gevent.get_hub()
         # Locust logs a StopTest's message and stops; gevent would add a traceback.
         hub.NOT_ERROR += (StopTest,)
@@ -142,7 +142,7 @@ class LocustProcess:
                 check_users_fit(plan.meta.plan, plan.meta.workers)
             else:
                 if scenario.command is not None:
-                    parse(scenario.command)  # a mistake in it ends the run before it begins
+                    parse(scenario.command)  # a mistake in the command ends the run before it begins
                 plan = self._plan(environment, runner, scenario, settings)
                 if environment.shape_class is not None:
                     logger.info(duration_of(scenario).sentence())

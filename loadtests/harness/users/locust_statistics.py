@@ -1,7 +1,7 @@
 """Locust's own statistics of the requests, which its page shows.
 
-Each request counts once, with its end-to-end time, and in a row for each live metric, which is not part of Aggregated.
-The numbers are rounded and for watching only; reports are computed from the records.
+Each request counts once, with its end-to-end time, and in a row for each live metric; these rows are not part of
+Aggregated. The numbers are rounded and for watching only; reports are computed from the records.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class ShownRun:
         return rows
 
     def _slo(self, stage: Stage, view: StageView | None) -> str:
-        """Return the verdict, or what the stage is doing until there is one; empty without an SLO."""
+        """Return the verdict, or the stage's phase until there is one; empty without an SLO."""
         if not self.live.metrics.objectives.for_all:
             return ""
         if stage.end is None:
@@ -90,7 +90,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
 
     @page.app.before_request
     def refuse_hidden_options() -> Response | None:
-        """Refuse options that the page does not show: Locust would take any of them, also paths and commands."""
+        """Refuse options that the page does not show: Locust would accept any option, including paths and commands."""
         sent, allowed = set(request.form), shown
         if request.endpoint == "locust.update_user":
             edited = request.get_json(force=True, silent=True)
@@ -132,7 +132,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         return Response(Path(__file__).with_name("page.js").read_text(encoding="utf-8"), mimetype="text/javascript")
 
     def plan() -> Response:
-        """Describe the stages and their time with what the start form shows, or say what is wrong with it."""
+        """Describe the stages and their time for the values of the start form, or say what is wrong with them."""
         values = {name: text for name, text in request.args.items() if name in shown}
         try:
             scenario, _ = read_options(vars(environment.parsed_options) | values, process.scenario or Scenario())

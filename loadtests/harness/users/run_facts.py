@@ -39,7 +39,7 @@ class RunFacts:
         return tuple(sorted(self.folder.glob(f"*-{self.worker}.jsonl")))
 
     def arrival_times(self, stage: Stage) -> Iterator[float]:
-        """Yield the seconds from the start of an open stage to each of its arrivals, those of all processes."""
+        """Yield the seconds from the start of an open stage to each of its arrivals, over all processes."""
         load, plan = stage.load, stage.plan
         assert isinstance(load, Rate)
         if load.arrivals == TRACE:

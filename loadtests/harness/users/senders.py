@@ -19,7 +19,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.event_loop import yield_to_io
 
 KEEP = 0.02  # seconds between two checks of the number of spare connections
-CHECKED = 16  # idle connections that are checked each time, and closed at most
+CHECKED = 16  # maximum of idle connections that are checked, and perhaps closed, each time
 Send = Callable[[Client], None]
 
 

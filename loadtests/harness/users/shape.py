@@ -69,7 +69,7 @@ class Stages(LoadTestShape):
 
     def _users(self, load: Load) -> tuple[int, float]:
         processes = max(1, getattr(self.runner, "worker_count", 1))
-        count = load.count if isinstance(load, Users) else processes  # in an open loop, one in each sends the arrivals
+        count = load.count if isinstance(load, Users) else processes  # open loop: one user per process sends arrivals
         if count != self._count:  # the rate also applies to users who leave: they leave within a second
             self._count, self._rate = count, max(count, self._count)
         return count, float(min(self._rate, MAX_SPAWN_RATE * processes))

@@ -29,7 +29,7 @@ def end_at_exit(runner: Runner, running: Callable[[], bool], end: Callable[[], N
 
 
 def end_with_the_parent(runner: WorkerRunner) -> None:
-    """End this worker when the master that forked it is killed. Locust would notice only after a minute, in which the
+    """End this worker when the master that forked it is killed. Locust would notice only after a minute, while the
     worker loads the server, perhaps during another run."""
     parent = os.getppid()
 

@@ -38,7 +38,7 @@ class RequestClass:
 
 
 def parse_classes(text: str) -> tuple[RequestClass, ...]:
-    """Raise `UserMistake` that shows the grammar."""
+    """Raises `UserMistake` with the grammar."""
     classes = []
     for part in filter(None, map(str.strip, text.split(";"))):
         name, colon, fields = (piece.strip() for piece in part.partition(":"))

@@ -1,7 +1,7 @@
 """Datasets: the requests of a file without their times.
 
-A dataset is anything that `--trace` reads, too (`trace_files.py`), except sessions whose rows name delays. Every
-client process reads it from the same path.
+Anything that `--trace` reads is also a dataset (`trace_files.py`), except sessions whose rows name delays. Every client
+process reads it from the same path.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def dataset(path: str) -> Trace:
 
 
 class DatasetRows:
-    """The rows that one process sends, one after the other, whichever of its users asks and in whichever stage.
+    """The rows that one process sends, one after the other, regardless of user and stage.
 
-    The file is shuffled by `seed`. Of n processes each has every n-th row, and sends all of its rows once before it
-    sends any twice.
+    The file is shuffled by `seed`. Each of n processes has every n-th row, and sends all of these once before it sends
+    any twice.
     """
 
     def __init__(self, rows: Iterable[TraceRequest], seed: str, process: int = 0, processes: int = 1) -> None:

@@ -50,8 +50,8 @@ def _part(name: str, dataset: str, config: str | None, split: str | None) -> dic
     """Return the parameters of a split: those named, the only ones, or `default` and `train`. Raises `UserMistake`."""
     splits = _asked(name, "splits", dataset=dataset)["splits"]
     config = _chosen(name, "config", config, "default", [part["config"] for part in splits])
-    here = [part["split"] for part in splits if part["config"] == config]
-    return {"dataset": dataset, "config": config, "split": _chosen(name, "split", split, "train", here)}
+    config_splits = [part["split"] for part in splits if part["config"] == config]
+    return {"dataset": dataset, "config": config, "split": _chosen(name, "split", split, "train", config_splits)}
 
 
 def _chosen(name: str, kind: str, named: str | None, usual: str, choices: list[str]) -> str:
@@ -65,7 +65,7 @@ def _chosen(name: str, kind: str, named: str | None, usual: str, choices: list[s
 
 
 def _rows(name: str, **part: str) -> Iterator[Any]:
-    """Raise `UserMistake`."""
+    """Raises `UserMistake`."""
     first = _asked(name, "rows", **part, offset=0, length=PAGE)
     total = first["num_rows_total"]
     pages = min(-(-total // PAGE), MAX_PAGES)

@@ -22,7 +22,7 @@ class Lengths(RandomNumber):
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Raise `UserMistake` that shows the grammar."""
+    """Raises `UserMistake` with the grammar."""
     try:
         lengths = Lengths.parse(text)
         decimal = lengths.kind in {"fixed", "uniform"} and not (lengths.a.is_integer() and lengths.b.is_integer())

@@ -1,4 +1,4 @@
-"""The number of tokens of the pieces of prompts, and a check that whole prompts have the sum.
+"""The number of tokens of the pieces of prompts, and a check that whole prompts have their sum.
 
 Between two marks, a piece has the same tokens as between other pieces, so one text shows the tokens of many pieces. If
 the sum is wrong for whole prompts, prompts are not `exact`.
@@ -45,7 +45,7 @@ def measured(count: Count, encode: Encode, kind: Kind) -> PromptSource | None:
 
 
 def _costs(encode: Encode) -> Iterator[Unit]:
-    """Yield the words with their tokens; nothing more after words for which the tokenizer does not show them."""
+    """Yield the words with their tokens, up to the first words whose tokens the tokenizer does not show."""
     separator = encode(START + 2 * MARK)[len(encode(START + MARK)) :]
     size = len(separator)
     for group in _groups(WORDS):

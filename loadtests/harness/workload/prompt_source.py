@@ -25,7 +25,7 @@ from loadtests.harness.workload.prompt_words import (
 )
 
 MIN_WORDS = 4  # of a prompt: with fewer words, the prompts of many users would repeat
-LONG = 2048  # tokens from which a prompt is made of runs that were drawn beforehand
+LONG = 2048  # tokens; prompts from this length on are made of runs that were drawn beforehand
 UNIQUE = 512  # tokens of a long prompt before its runs, so that a prefix cache cannot hit the runs
 KEPT_BLOCKS = 50_000  # of recorded prompts: 20 MB for blocks of 64 tokens
 RUN, RUNS = 64, 512  # pieces of a run, and number of runs
@@ -58,7 +58,7 @@ class Pieces:
     def _runs(self) -> tuple[list[Unit], int]:
         """Draw the runs of long prompts, and return them with the tokens of the costliest run.
 
-        To draw 100 000 words one by one would block all other requests of the process for 40 ms.
+        Drawing 100 000 words one by one would block all other requests of the process for 40 ms.
         """
         rng = Random("runs")
         drawn = [rng.choices(self._units, k=RUN) for _ in range(RUNS)]

@@ -91,7 +91,7 @@ PAUSE_GRAMMAR = "2s, uniform:500ms-3s, exponential:2s (mean) or lognormal:2s,0.5
 
 
 def parse_pause(text: str) -> Pause:
-    """Raise `UserMistake` that shows the grammar."""
+    """Raises `UserMistake` with the grammar."""
     try:
         pause = Pause.parse(in_seconds(text))
         if pause.kind in {"exponential", "lognormal"} and pause.a <= 0:

@@ -18,8 +18,8 @@ Rows = Iterator[tuple[str, Any]]
 
 
 def rows(path: Path) -> Rows:
-    """Yield each row after its place, such as `row 3`: the line of JSONL, the element of a JSON array. The places of
-    CSV are lines. Raises `OSError` and `UserMistake`."""
+    """Yield each row preceded by its place, such as `row 3`: the line of JSONL, the element of a JSON array. The places
+    of CSV are lines. Raises `OSError` and `UserMistake`."""
     with path.open("rb") as file:
         is_parquet = file.read(len(PARQUET)) == PARQUET
     if is_parquet:

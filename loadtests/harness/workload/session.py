@@ -1,4 +1,4 @@
-"""A conversation, of which each turn sends the whole history, with the real answers, and new text."""
+"""A conversation, each turn of which sends the whole history, including the real answers, and new text."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ BY_ROW: dict[str, Callable[[Any, str], Arrivals]] = {
     "sharegpt": read_conversation,
     "lines": read_request,
 }
-FORMAT_ROWS = 100  # first rows, of which one must show the format
+FORMAT_ROWS = 100  # first rows, one of which must show the format
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
 
 
@@ -88,7 +88,7 @@ def _arrivals(path: str, form: str, first: Any, numbered: Rows) -> Arrivals:
 
 
 def _guessed(path: Path, first: Sequence[tuple[str, Any]]) -> str:
-    """The format of a file by the first of its rows that shows one. Raises `UserMistake`."""
+    """Return the format of the first row that shows one. Raises `UserMistake`."""
     form = next(filter(None, (_format_of(row) for _, row in first)), None)
     if form is not None:
         return form

@@ -1,8 +1,8 @@
 """Rows that are requests: prompts, messages and conversations.
 
 A row is sent as it is in the file, or refused: `UserMistake` names the mistake, and the reader of the file adds the
-row. Content that is more than text, such as images, calls of tools and their results, becomes a field of the body,
-which only the API that it was written for accepts.
+row. Content that is more than text, such as images, tool calls and their results, becomes a field of the body, which
+only the API that it was written for accepts.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _conversation(messages: Any) -> tuple[Texts, dict[str, Any]]:
         raise UserMistake("its `messages` are not a list of messages")
     for number, value in enumerate(messages, 1):
         message = _object(value, f"message {number}")
-        content = message.get("content", "" if len(message) > 1 else 0)  # a call of a tool has none
+        content = message.get("content", "" if len(message) > 1 else 0)  # a tool call has none
         parts = content if isinstance(content, list) else ()
         if not isinstance(message.get("role"), str) or not isinstance(content, str | list | None):
             raise UserMistake(f"message {number} is without `role` and `content`")

@@ -95,7 +95,7 @@ def following(row: Row, session: str, delay: str) -> dict[str, Any]:
 
 
 def number_of(value: Any) -> float:
-    """Raise `UserMistake`."""
+    """Raises `UserMistake`."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -106,7 +106,7 @@ def number_of(value: Any) -> float:
 
 
 def _whole(value: Any) -> int:
-    """Raise `UserMistake`."""
+    """Raises `UserMistake`."""
     if number_of(value) % 1:
         raise UserMistake(f"`{value}` is no whole number")
     return int(number_of(value))

@@ -126,7 +126,7 @@ class Workload:
         **facts: Any,
     ) -> Call:
         """Build a request for at most `output_tokens`, with `fields` in its body. `prompt_tokens` is the planned length
-        of the prompt, `expected` its exact answer, `facts` are further fields of the record. Raises `UserMistake` if
+        of the prompt, `expected` its exact answer; `facts` are further fields of the record. Raises `UserMistake` if
         the API does not accept such a prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(

@@ -149,7 +149,7 @@ def test_a_library_gets_its_interpreter_its_torch_and_its_index(monkeypatch: pyt
             Path(words[-1]).mkdir(parents=True)
 
     monkeypatch.setattr(environments, "_uv", noted)
-    monkeypatch.setattr(environments, "_is_there", lambda name: True)
+    monkeypatch.setattr(environments, "_is_installed", lambda name: True)
     TensorRtLlmEngine.environment.install("cuda", silent)
     made, install = commands
     here = f"{sys.version_info.major}.{sys.version_info.minor}"

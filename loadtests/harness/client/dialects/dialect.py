@@ -70,8 +70,8 @@ class ModelRequest:
 
 
 class Dialect(ABC):
-    """`key_variable` is the environment variable from which clients of this API read their key. `fields` has the API's
-    names of its sampling options, by ours: an option without a name is not sent."""
+    """`key_variable` is the environment variable from which clients of this API read their key. `fields` maps our names
+    of sampling options to the API's; an option that is missing there is not sent."""
 
     key_variable: ClassVar[str]
     answer: ClassVar[type[Answer]]

@@ -38,7 +38,7 @@ class Usage(msgspec.Struct, gc=False):
     completion_tokens: Any = None
     prompt_tokens_details: Any = None
     completion_tokens_details: Any = None
-    reasoning_tokens: Any = None  # some servers have it here
+    reasoning_tokens: Any = None  # some servers report it here
 
 
 class Document(Reported, gc=False):
@@ -166,7 +166,7 @@ class ChatCompletions(OpenAI):
 
 
 class TextCompletions(OpenAI):
-    """A conversation becomes one text; token ids go as they are."""
+    """A conversation becomes one text; token ids are sent unchanged."""
 
     def options(self, request: ModelRequest) -> dict[str, Any]:
         options = super().options(request)

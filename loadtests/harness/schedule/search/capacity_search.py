@@ -29,7 +29,7 @@ DOUBLING, BISECTING = (20, math.log(5), math.log(100)), (150, math.log(20), math
 """Minimum of requests, and the evidence for "met" and for "missed" that ends the probe."""
 BY_FAR = 0.25  # share of requests that miss an objective, which ends doubling
 MAX_REQUESTS: dict[ProbeRole, int] = {"locate": 600, "below": 4000, "above": 4000}  # if 5 % may miss
-LONG = 120.0  # correlation times of a certifying probe, if they are more requests than that
+LONG = 120.0  # correlation times of a certifying probe, if these are more requests than `MAX_REQUESTS`
 CLOSE = 1.06  # ratio of two loads at which bisection stops
 WIDE_PRECISION, WIDE_ENDS = 0.3, 1.64  # first, a bracket of this precision is certified, with this ratio of its ends
 INSIDE, NEAREST = 0.45, 0.35  # powers of the ratio of a bracket's ends: first and smallest distance of probes
@@ -110,7 +110,7 @@ class Search:
         self._begin(self.goal.rounded(self.goal.start), "locate")
 
     def look(self, outcomes: ProbeOutcomes, last: bool = False) -> Probe | None:
-        """Judge the current probe. If that ends it, return it and begin the next one.
+        """Judge the current probe. If that ends the probe, return it and begin the next.
 
         `last` ends the probe in any case.
         """
@@ -134,8 +134,8 @@ class Search:
     def _located(self, probe: Probe) -> bool:
         """Decide a locating probe by a likelihood ratio: does half of the permitted share miss an objective, or twice?
 
-        At twice the capacity, far more requests miss it. So doubling continues if the objective seems to be missed by
-        little: otherwise a cold start or a stall of the server would keep the search at a low load.
+        At twice the capacity, far more requests miss it. So doubling continues if the objective seems to be narrowly
+        missed: otherwise a cold start or a stall of the server would keep the search at a low load.
         """
         least, met, missed = BISECTING if self._enclosed else DOUBLING
         n, ratios, far = probe.outcomes.total, [], False
@@ -174,8 +174,8 @@ class Search:
                 self.missed = min(load, self.missed or load)
 
     def _evidence(self, side: Side, pool: Sequence[Probe]) -> float:
-        """Return the logarithm of the evidence of several probes: the minimum over all objectives that they are met, or
-        the mean that one of them is missed."""
+        """Return the logarithm of the evidence of several probes: the minimum over the objectives for "all are met", or
+        the mean for "one is missed"."""
         mean = self._correlation()  # a single probe may have had few bursts by chance
         sizes = [batch_size(max(mean, p.outcomes.correlation)) for p in pool]
         logs = [

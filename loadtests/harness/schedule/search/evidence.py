@@ -19,7 +19,7 @@ from typing import Literal
 Side = Literal["below", "above"]
 STAKES: dict[Side, tuple[float, ...]] = {"below": (0.5, 0.9), "above": (0.05, 0.15, 0.4)}  # shares of the highest stake
 MIN_BATCH, CORRELATION_TIMES = 10, 1.0  # minimum length of batches: requests, and correlation times
-GROUPS = 20  # of requests, whose variance shows the correlation
+GROUPS = 20  # groups of requests; their variance shows the correlation
 SIGNIFICANT, STRONGEST = 0.4, 0.8  # autocorrelation of groups: where it begins to count, and its maximum
 SLOW = 0.5  # share of a limit beyond which a request is slow
 
@@ -53,8 +53,8 @@ class ProbeOutcomes:
 
     @cached_property
     def correlation(self) -> float:
-        """Return the correlation time τ, the number of consecutive requests with the information of one: the longest of
-        all objectives. Before any request has missed an objective, only slow requests can show it."""
+        """Return the correlation time τ, the number of consecutive requests that inform like one: the longest of all
+        objectives. Before any request has missed an objective, only slow requests can show it."""
         return max(map(self._correlation, (*self.missed, *self.slow)))
 
     def _correlation(self, bad: Sequence[int]) -> float:
@@ -89,8 +89,8 @@ def batch_size(correlation: float) -> float:
 
 
 def log_evidence(shares: Sequence[float], alpha: float, side: Side) -> float:
-    """Return the log evidence of one probe: for capacity above its load (the probe is "below" it), or under it. Several
-    probes are added. Each is averaged over its own stakes, so a badly placed probe costs the others little."""
+    """Return the log evidence of one probe: that capacity is above its load (the probe is "below"), or under it.
+    Several probes are added. Each is averaged over its own stakes, so a badly placed probe costs the others little."""
     most = 1 / (1 - alpha) if side == "below" else -1 / alpha
     return log_mean([sum(math.log1p(stake * most * (alpha - x)) for x in shares) for stake in STAKES[side]])
 

@@ -94,7 +94,7 @@ class Prober:
             self._stage, self._slices = stage.index, ProbeSlices(stage, len(self._plan.objectives))
 
     def look(self, now: Nanoseconds, stage: Stage, last: bool = False) -> Probe | None:
-        """Judge the current probe, and return it if that ended it. `last` is true if all its requests have ended."""
+        """Judge the current probe, and return it if it has ended. `last` is true if all its requests have ended."""
         slices, search = self._slices, self._search
         out_of_time = now >= self._plan.seconds * SECOND
         has_ended = bool(self._records) and self._records[-1].stage == stage.index

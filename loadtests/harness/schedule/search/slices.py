@@ -1,7 +1,7 @@
 """The outcomes of a probe's requests by slice of time, in the order in which they were scheduled.
 
-Bets on batches of consecutive requests (`evidence.py`) need this order, which the counts of `live/` do not have, and
-need it at once. Each process keeps its own slices, and the planning process adds them up and computes the evidence.
+Bets on batches of consecutive requests (`evidence.py`) need this order, which the counts of `live/` do not keep, and
+need it immediately. Each process keeps its own slices, and the planning process adds them up and computes the evidence.
 
 A slice is a row: the requests scheduled in it, the number of them that have ended, and their seconds in flight; then
 for each objective the requests that missed it and those that were slow.
@@ -64,7 +64,7 @@ class ProcessSlices:
             row[FIRST_OBJECTIVE + 2 * column + 1] += slow or not good
 
     def changes(self) -> Message | None:
-        """Return the rows that have changed since the last call, each after its slice's number; `None` without any."""
+        """Return the rows changed since the last call, each preceded by its slice's number; `None` without any."""
         if self._stage is None or not self._changed:
             return None
         rows = [[float(number), *self._rows[number]] for number in sorted(self._changed)]
