@@ -103,7 +103,7 @@ def title(document: Document) -> str:
 
 
 def tested_line(tested: Tested) -> str:
-    """`SmolLM2-135M on vLLM · 32-token prompts, 8-token answers · closed loop, 1 and 8 users · one run of 10 s per load`"""
+    """`SmolLM2-135M on vLLM · 32-token prompts · closed loop, 1 and 8 users · one run of 10 s per load · …`"""
     parts = [
         _subject(tested),
         _lengths(tested),

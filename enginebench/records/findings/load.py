@@ -24,7 +24,7 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     if users := view.count("unserved_users"):
         yield Evidence(
             "warn",
-            f"{users:,} of {counted(round(view.load), 'user')} still waited for their first answer when measuring began",
+            f"{users:,} of {counted(round(view.load), 'user')} still waited for the first answer when measuring began",
             "make the warm-up longer, or ask for shorter answers",
         )
     if unanswered := view.count("unanswered"):

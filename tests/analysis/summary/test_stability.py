@@ -129,7 +129,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     [
         pytest.param(
             {"unserved_users": 1},
-            "1 of 1 user still waited for their first answer when measuring began",
+            "1 of 1 user still waited for the first answer when measuring began",
             id="the warm-up hit its bound",
         ),
         pytest.param(

@@ -64,7 +64,7 @@ def test_a_page_is_well_formed_and_needs_no_network_and_no_script(name: str) -> 
 def test_the_page_says_what_the_terminal_says() -> None:
     text = Reader(page(documents.quick())).text
     for part in (
-        "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1, 4, 8 and 16 users · one run of 6",
+        "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1, 4, 8 and 16 users · one run",
         "first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms",
         "users status within the SLO TTFT p95 TPOT p95 output tokens/s 1 met 9 of 9 48.0 ms 16.5 ms 60.1",
         "8 met* 46 of 46* 80.3 ms 27.1 ms 277",

@@ -43,8 +43,8 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
                 dates=(DATE, DATE + timedelta(days=1)),
             ),
             "SmolLM2-135M on 7 engines · 32-token prompts, 48-token answers · closed loop, 1 and 8 users · "
-            "7 interleaved repeats of 8 s per load · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · 28 Nov 2026 to "
-            "29 Nov 2026",
+            "7 interleaved repeats of 8 s per load · float32 and q8_0 · Intel Xeon, 48 cores, NVIDIA H200 · "
+            "28 Nov 2026 to 29 Nov 2026",
         ),
         (
             replace(
