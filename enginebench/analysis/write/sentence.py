@@ -115,7 +115,7 @@ def _capacity(answer: CapacityAnswer) -> str:
     text = f"{met}; {load_number(beyond)} do{'es' if beyond == 1 else ''} not{f' ({remarks})' if remarks else ''}."
     if answer.bottleneck is None:
         return text
-    return f"{text} At {load_number(beyond)} {GROWN[answer.bottleneck.name]} adds most of the TTFT."
+    return f"{text} At {load_number(beyond)} {GROWN[answer.bottleneck.name]} dominates TTFT."
 
 
 def _verb(load: float, unit: str, one_load: str, several: str) -> str:

@@ -149,7 +149,7 @@ def test_the_legend_has_what_the_document_uses() -> None:
             "Next",
             "Test a above 8 users, with answers of varied length",
         ),
-        (NextStep("search", ("x",), 8000.0), "Next", "Find the limit, and confirm it (about 2 h)"),
+        (NextStep("search", ("x",), 8000.0), "Next", "Find the highest load within the SLO (about 2 h)"),
     ],
 )
 def test_what_to_do_next(step: NextStep, title: str, line: str) -> None:

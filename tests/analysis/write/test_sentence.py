@@ -46,7 +46,7 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(certain, (0.0803, 0.0271), (1.5, 0.0302), QUANTITY_BY_NAME["ttft_queue"]),
         "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, confirmed); 16 do not "
-        "(TTFT p95 1.50 s). At 16 the server's queue adds most of the TTFT.",
+        "(TTFT p95 1.50 s). At 16 the server's queue dominates TTFT.",
     ),
     (
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),

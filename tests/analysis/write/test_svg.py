@@ -70,7 +70,7 @@ def test_a_chart_names_its_axes_its_engines_and_its_limit() -> None:
     figure = FIGURES["contenders"]
     assert figure is not None
     shown = {text for text, _ in texts(svg(figure))}
-    assert {"TTFT p95, s (logarithmic)", "users", "8", "10", "24", "28", "a", "b", "SLO ≤ 600 ms"} <= shown
+    assert {"TTFT p95, s (logarithmic)", "users", "8", "10", "24", "28", "a", "b", "SLO ≤ 0.6 s"} <= shown
 
 
 def marks(drawing: str) -> list[str]:

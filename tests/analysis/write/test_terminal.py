@@ -27,8 +27,8 @@ SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
          ≤ 60 ms
 
 8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not
-confirmed); 16 do not (TTFT p95 1.50 s). At 16 the server's queue adds most of
-the TTFT.
+confirmed); 16 do not (TTFT p95 1.50 s). At 16 the server's queue dominates
+TTFT.
 
                   within     TTFT     TPOT    output
 users  status    the SLO      p95      p95  tokens/s
@@ -87,12 +87,13 @@ def test_intervals_stand_next_to_their_numbers_in_a_wide_terminal() -> None:
 
 
 def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_out() -> None:
-    assert table_lines(80)[-5:] == [
+    assert table_lines(80)[-6:] == [
         "b                   24   403 of 403         408  210 ms               5",
         "        (missed at 28)               [405, 411]          (simulated: 6)",
         "a                  10*  141 of 143*         279  2.97 s             12*",
         "        (missed at 12)               [278, 280]",
-        "Left out: against the next row and a month (see a wider terminal, the page or --json).",
+        "Left out: against the next row and a month (see a wider terminal, the page or",
+        "--json).",
     ]
     narrow = printed(documents.contenders(), 60)
     assert "Left out: against the next row, TTFT p95, replicas and a month\n(see a wider" in narrow
