@@ -150,6 +150,10 @@ def _place(frame: Frame, stage: StageView) -> float:
 
 def _load_axis(frame: Frame) -> Axis:
     if not frame.loads_make_axis:
+        parts = [stage.label.partition(" ") for stage in frame.stages]
+        units = {unit for _, _, unit in parts}
+        if len(units) == 1 and all(number.isdigit() for number, _, _ in parts):
+            return Axis(units.pop(), names=tuple(number for number, _, _ in parts))  # `10 prompt tokens`
         return Axis("stage", names=tuple(stage.label for stage in frame.stages))
     return Axis(frame.stages[0].load_unit, logarithmic=_logarithmic([stage.load for stage in frame.stages]))
 

@@ -96,7 +96,7 @@ def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_
         "--json).",
     ]
     narrow = printed(documents.contenders(), 60)
-    assert "Left out: against the next row, TTFT p95, replicas and a month\n(see a wider" in narrow
+    assert "Left out: against the next row, TTFT p95, replicas and a\nmonth (see a wider" in narrow
 
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
