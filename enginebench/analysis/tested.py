@@ -15,6 +15,7 @@ from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 from enginebench.settings.system import is_loopback
 
 RANDOM = "random:"  # prefix of a model without trained weights on our servers
+LENGTHS = " prompt tokens"  # of the labels of stages that differ in them
 SCRIPTED = "no model (scripted answers)"  # model of the `fake` engine
 
 
@@ -31,9 +32,9 @@ class Hardware:
 @dataclass(frozen=True, slots=True)
 class Tested:
     """`prompt_tokens` and `output_tokens` are the measured means. `repeats` are the fewest and most runs of an engine,
-    `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one. `profile` is
-    how the rate changes in every stage, `trace` the name of the replayed trace. `seconds` are the shortest and longest
-    steady window. `formats` are the number formats by engine, if servers report them. `remote`: the servers run on
+    `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one. `stages`
+    are the prompt lengths, if they differ instead of the load. `profile` is how the rate changes in every stage,
+    `trace` the name of the replayed trace. `seconds` are the shortest and longest steady window. `formats` are the number formats by engine, if servers report them. `remote`: the servers run on
     other machines than the load generator, whose machine `hardware` describes."""
 
     models: tuple[str, ...]
@@ -49,6 +50,7 @@ class Tested:
     open_loop: bool = False
     unit: str = ""
     loads: tuple[float, ...] = ()
+    stages: tuple[str, ...] = ()
     profile: Profile = ()
     trace: str | None = None
     seconds: tuple[float, float] | None = None
@@ -79,6 +81,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
     formats = {engine.label: {(run.engine or {}).get("dtype") for run in engine.runs} for engine in engines}
     formats = {label: names - {None, "", "none"} for label, names in formats.items()}
     scripted = [(run.engine or {}).get("name") == "fake" for run in runs]
+    labels = dict.fromkeys(stage.label for stage in stages)
     models = [SCRIPTED if fake else run.model for run, fake in zip(runs, scripted, strict=True)]
     models = [model and model.removeprefix(RANDOM) for model in models]
     return Tested(
@@ -91,6 +94,7 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         open_loop=any(stage.is_open for stage in stages),
         unit=stages[0].load_unit if stages else "",
         loads=tuple(sorted({stage.load for stage in stages})),
+        stages=tuple(labels) if all(label.endswith(LENGTHS) for label in labels) else (),
         profile=next(iter(profiles)) if len(profiles) == 1 else (),
         trace=next(iter(traces)) if len(traces) == 1 else None,
         seconds=(min(windows), max(windows)) if windows else None,

@@ -51,7 +51,7 @@ def test_with_several_limits_the_first_chart_is_above_1_if_and_only_if_the_slo_i
     frame = frame_of(summaries_of([str(run)], run.parent, slo))
     figure = first_figure(frame)
     assert figure is not None
-    assert (figure.title, figure.limit) == ("Largest of TTFT p95, TPOT p95 and failures, each ÷ its limit", 1.0)
+    assert (figure.title, figure.limit) == ("How close to the SLO", 1.0)
     (series,) = figure.series
     engine = frame.engine("a")
     for point in series.points:

@@ -67,10 +67,11 @@ def worst_periods(disruptions: Sequence[Disruption]) -> Table:
     """Show the first disruption, the worst, in place of the candidates."""
     worst = disruptions[0]
     number = 1 + sum(part.start < worst.start for part in disruptions)
-    title, warm_up = "Before, during and after", worst.periods[0].start
+    kind, warm_up = worst.command or "burst", worst.periods[0].start
+    title = f"Before, during and after the {kind}"
     if len(disruptions) > 1:
-        title += f" {worst.command or 'burst'} {number} of {len(disruptions)}, which "
-        title += "did not recover" if worst.over_after is None else "had the longest TTFT"
+        why = "which did not recover" if worst.over_after is None else "with the longest TTFT"
+        title = f"During and after {kind} {number} of {len(disruptions)}, {why}"
     title += f"; the warm-up of {warm_up:.0f} s is left out" if warm_up >= 1 and number == 1 else ""
     return replace(periods(worst, number), title=title)
 

@@ -108,10 +108,10 @@ def _unfinished(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]
     if ended and limit is not None and run.last >= float(limit) * SECOND:
         unreached = []
     cut = [view.label for view in stages if not view.complete]
-    parts = [f"nothing was measured at {join_labels(list(dict.fromkeys(unreached)))}"] if unreached else []
-    parts += [f"the stage at {join_labels(cut)} was cut short"] if cut else []
+    parts = [f"before {join_labels(list(dict.fromkeys(unreached)))}"] if unreached else []
+    parts += [f"within {join_labels(cut)}"] if cut else []
     if parts:
-        yield Evidence("warn", f"the run was stopped: {' and '.join(parts)}", "run it to its end")
+        yield Evidence("warn", f"a run was stopped {' and '.join(parts)}", "run it to its end")
     if stages and not any(view.ok or view.failed for view in stages):
         yield Evidence("invalid", "no request ended before the run did")
 

@@ -28,13 +28,14 @@ from enginebench.analysis.write.cells import (
 )
 from enginebench.records.formatting import INFINITE, ShownUnit, format_limit, in_words, join_labels
 from enginebench.records.load import Burst, Rate, Segment
-from enginebench.records.metrics import E2E, NTPOT, OBJECTIVES, TPOT, TTFT
+from enginebench.records.metrics import COLD_START, E2E, NTPOT, OBJECTIVES, QUANTITY_BY_NAME, TPOT, TTFT
 from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
 MAX_NAMES = 3  # engines, models or formats in a line
 MAX_LOADS = 8  # in a line
+COLD = QUANTITY_BY_NAME[COLD_START].title
 MEANINGS = {
     Missing.NOT_OBSERVED: "not measured",
     Missing.FEW_REPEATS: "fewer than three repeats: not tested",
@@ -57,8 +58,8 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = (("confirmed", "every load that is met or missed, with 95 % confidence"),)
-RECOVERED = (("met again", "20 requests in a row and all later ones meet the SLO"),)
+CONFIRMED = (("every", "met or missed load is confirmed, with 95 % confidence"),)
+RECOVERED = (("met again", "from the first of 20 requests in a row within the limits; no relapse follows"),)
 SPELLED_OUT = {
     TTFT: "first token (TTFT)",
     TPOT: "time per further token (TPOT)",
@@ -130,12 +131,13 @@ def slo_line(objectives: Sequence[Objective]) -> str:
 
 
 def _abbreviations(document: Document) -> tuple[tuple[str, str], ...]:
-    """Spell out TTFT and TPOT if the SLO line does not."""
+    """Spell out TTFT and TPOT if the SLO line does not, and explain the cold start."""
     named = {objective.metric for objective in document.objectives}
     titles = {column.title for table in [document.candidates] if table is not None for column in table.columns}
     shorts = {name: OBJECTIVES[name].title.partition(" ")[0] for name in (TTFT, TPOT) if name not in named}
     used = [name for name, short in shorts.items() if any(title.startswith(short) for title in titles)]
-    return tuple((shorts[name], SPELLED_OUT[name].partition(" (")[0]) for name in used)
+    spelled = tuple((shorts[name], SPELLED_OUT[name].partition(" (")[0]) for name in used)
+    return spelled + ((COLD, "from launch to the first answer"),) * (COLD in titles)
 
 
 def legend(document: Document) -> tuple[tuple[str, str], ...]:
@@ -231,11 +233,12 @@ def _engines(tested: Tested) -> str:
 
 
 def _lengths(tested: Tested) -> str:
-    pairs = ((tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
+    prompts = join_labels(tested.stages)
+    pairs = ((None if prompts else tested.prompt_tokens, "prompts"), (tested.output_tokens, "answers"))
     lengths = {noun: tokens for tokens, noun in pairs if tokens is not None}
     texts = [f"{tokens:,.0f}-token {noun}" for noun, tokens in lengths.items()]
     fixed = all(tokens.is_integer() for tokens in lengths.values())
-    return ", ".join(texts) if fixed else f"{' and '.join(texts)} on average"
+    return ", ".join(filter(None, (prompts, ", ".join(texts) if fixed else f"{' and '.join(texts)} on average")))
 
 
 def _load(tested: Tested) -> str:

@@ -172,7 +172,7 @@ def _rank(answer: BestAnswer, end: str = "") -> str:
 
 
 def _latencies(answer: BestAnswer) -> str:
-    """Compare engines by a latency: `TTFT p50 of a is 833 ms, 27 % [11, 43] lower than of b, the next best`."""
+    """Compare engines by a latency: `TTFT p50 of a is 833 ms, 27 % [11, 43] lower than that of b, the next best`."""
     contenders = (answer.best, answer.next)
     first, second = (clean(contender.name) for contender in contenders)
     values = [contender.speed.value for contender in contenders]
@@ -182,7 +182,7 @@ def _latencies(answer: BestAnswer) -> str:
     text = f"{answer.speed.title} of {first} is {ours}"
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
         return f"{text}, of {second}{_rank(answer, ',')} {theirs}"
-    return f"{text}, {_lower(answer.ratio)} than of {second}{_rank(answer)}{_runs(answer)}"
+    return f"{text}, {_lower(answer.ratio)} than that of {second}{_rank(answer)}{_runs(answer)}"
 
 
 def _lower(change_by: Estimate, share: bool = False) -> str:
@@ -338,9 +338,10 @@ def _burst(answer: BurstAnswer) -> str:
         return f"{text} {never} ({after}one run)."
     again = "met again" if answer.judged else "is back to what it was"
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    if total == 1:
-        return f"{text} {again} {seconds} s after the {kind} {'began' if answer.command else 'ended'} (one run)."
-    return f"{text} {again} within {seconds} s of the {'start' if answer.command else 'end'} of each (one run)."
+    most, each = ("", "it") if total == 1 else ("up to ", "each")
+    if answer.command:
+        return f"{text} {again} {most}{seconds} s after {each} began (one run)."
+    return f"{text} for {most}{seconds} s after {each} (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

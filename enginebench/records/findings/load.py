@@ -86,7 +86,7 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
         return
     # A single user, or evenly spaced arrivals, may repeat.
     if view.missing_for(Missing.CYCLIC) and not view.is_open and view.load > 1:
-        words = "the users sent their requests in lock step: latencies repeat, and have no intervals"
+        words = "the users sent their requests in lock step, so latencies repeat"
         yield Evidence("note" if varied else "warn", words, remedy)
 
 

@@ -28,7 +28,7 @@ def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
     assert summary.stages[1].end == pytest.approx(14.89)
     assert summary.stages[1].value("throughput") == pytest.approx(12, rel=0.05)
     (finding,) = (f for f in summary.findings if f.kind == "unfinished")
-    assert "nothing was measured at 4 users and the stage at 2 users was cut short" in finding.evidence
+    assert "stopped before 4 users and within 2 users" in finding.evidence
 
 
 def test_a_run_that_was_stopped_is_measured_up_to_there(tmp_path: Path) -> None:

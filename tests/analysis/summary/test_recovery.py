@@ -169,7 +169,7 @@ def test_of_several_bursts_the_longest_ttft_and_recovery_are_told() -> None:
     second = replace(first, start=70.0, peak=5.0, slo_recovered=12.0)
     told = answer("mock", (second, first))
     assert (told.peak, told.recovered, told.total) == (5.0, 30.0, 2)
-    assert worst_periods((second, first)).title.endswith("burst 2 of 2, which had the longest TTFT")
+    assert worst_periods((second, first)).title.endswith("burst 2 of 2, with the longest TTFT")
     lost = replace(first, slo_recovered=None)
     told = answer("mock", (lost, second))
     assert (told.peak, told.recovered) == (5.0, None)

@@ -63,6 +63,11 @@ GPU = Hardware("Intel Xeon", 48, None, "NVIDIA H200")
             "mock on a and b · 48-token answers · open loop, 2.5 req/s · 2 to 3 runs each · 2 different machines",
         ),
         (
+            replace(TESTED, stages=("10 prompt tokens", "200 prompt tokens"), loads=(1.0,), output_tokens=1.0),
+            "mock at 127.0.0.1:8300 · 10 and 200 prompt tokens, 1-token answers · closed loop, 1 user · "
+            "one run of 6 to 20 s · AMD EPYC, 2 cores, no GPU · 28 Nov 2026",
+        ),
+        (
             replace(
                 TESTED, engines=("a", "b"), models=(), target=None, loads=(1.0,), seconds=(0.3, 0.3), repeats=(3, 3)
             ),

@@ -159,7 +159,7 @@ BESTS: list[tuple[Answer, str]] = [
     ),
     (
         replace(FIRST_TOKEN, best=replace(FIRST_TOKEN.best, slo=None)),
-        "At 8 users TTFT p50 of vLLM is 833 ms, 28 % [19, 35] lower than of llama.cpp, the next best.",
+        "At 8 users TTFT p50 of vLLM is 833 ms, 28 % [19, 35] lower than that of llama.cpp, the next best.",
     ),
     (
         replace(FIRST_TOKEN, significant=False),
@@ -266,18 +266,17 @@ REPLICAS: list[tuple[Answer, str]] = [
 BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "", False, 30.1, 91.2, True, 0),
-        "The SLO is missed in the burst (the first token takes up to 30.1 s) "
-        "and met again 91 s after the burst ended (one run).",
+        "The SLO is missed in the burst (the first token takes up to 30.1 s) and for 91 s after it (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=3, unabsorbed=2),
         "The SLO is missed in 2 of the 3 bursts (the first token takes up to 13.4 s) "
-        "and met again within 19 s of the end of each (one run).",
+        "and for up to 19 s after each (one run).",
     ),
     (
         BurstAnswer("mock", "", False, 13.4, 19.2, True, 0, total=2, unabsorbed=2),
         "The SLO is missed in both bursts (the first token takes up to 13.4 s) "
-        "and met again within 19 s of the end of each (one run).",
+        "and for up to 19 s after each (one run).",
     ),
     (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
@@ -290,8 +289,7 @@ BURSTS: list[tuple[Answer, str]] = [
     ),
     (
         BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
-        "Latency rises in the burst (the first token takes up to 2.00 s) "
-        "and is back to what it was 312 s after the burst ended (one run).",
+        "Latency rises in the burst (the first token takes up to 2.00 s) and for 312 s after it (one run).",
     ),
     (
         BurstAnswer("mock", "", False, None, None, False, 0),

@@ -167,7 +167,7 @@ def test_a_killed_run_can_be_reported_on(tmp_path: Path) -> None:
     assert 1 <= len(left) <= 3
     assert len(locust.records) + len(left) == summary.requests
     assert asked <= summary.requests <= asked + 1
-    assert "nothing was measured at 5 users" in found["unfinished"]
+    assert "a run was stopped before 5 users" in found["unfinished"]
     assert code == 0
 
 
