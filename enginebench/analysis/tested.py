@@ -33,10 +33,10 @@ class Hardware:
 class Tested:
     """`prompt_tokens` and `output_tokens` are the measured means. `repeats` are the fewest and most runs of an engine,
     `interleaved` by their time stamps. `target` is the server's address, if all runs have the same one. `stages`
-    are the prompt lengths, if they differ instead of the load. `profile` is how the rate changes in every stage, `trace` the
-    name of the replayed trace. `seconds` are the shortest and longest steady window. `formats` are the number formats
-    by engine, if servers report them. `remote`: the servers run on other machines than the load generator, whose
-    machine `hardware` describes."""
+    are the prompt lengths, if they differ instead of the load. `profile` is how the rate changes in every stage,
+    `trace` the name of the replayed trace. `seconds` are the shortest and longest steady window. `formats` are the
+    number formats by engine, if servers report them. `remote`: the servers run on other machines than the load
+    generator, whose machine `hardware` describes."""
 
     models: tuple[str, ...]
     engines: tuple[str, ...]
