@@ -52,7 +52,7 @@ def limits_used(frame: Frame) -> Figure | None:
         points = [_point(frame, engine.label, stage, _largest(frame, engine, stage.label)) for stage in stages]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
     names = in_words([objective.text.partition(" ≤")[0] for objective in frame.objectives])
-    return _over_load(frame, "limits-used", "How close to the SLO", Axis(f"{names} ÷ limit, the largest"), series, 1.0)
+    return _over_load(frame, "limits-used", "How close to the SLO", Axis(f"largest of {names} ÷ limit"), series, 1.0)
 
 
 def _largest(frame: Frame, engine: EngineRuns, stage: str) -> Estimate:
