@@ -37,7 +37,7 @@ def serve(
 ) -> None:
     """Serve one engine behind an OpenAI-compatible HTTP server.
 
-    The settings below `Options` can also be set by environment variables: ENGINEBENCH_PORT stands for --port.
+    The settings below `Options` can also be set by environment variables: ENGINEBENCH_PORT sets --port.
 
     Examples:
 

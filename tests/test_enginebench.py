@@ -57,7 +57,7 @@ def test_a_command_that_is_not_there_gets_the_choices(typed: str, answer: str) -
 
 def test_a_paragraph_of_a_help_page_is_broken_only_where_the_terminal_ends() -> None:
     done = CliRunner().invoke(app, ["study", "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
-    assert "even a power cut, costs the cell\n that was running: the same command goes on with what" in "\n".join(
+    assert "even a power cut, costs only the\n cell that was running: the same command resumes" in "\n".join(
         line.rstrip() for line in done.stdout.splitlines()
     )
 

@@ -74,7 +74,7 @@ class RunsSettings:
     runs: Path = setting(Path("runs"), "Folder of the runs.", metavar="FOLDER")
     tokenizer: Path | None = setting(
         None,
-        "A tokenizer.json, to count the answers of servers that send no usage. It is remembered for these runs.",
+        "A tokenizer.json, to count answer tokens if a server sends no usage. It is remembered for these runs.",
         metavar="FILE",
     )
 

@@ -46,8 +46,8 @@ def bench(
 ) -> None:
     """Measure engines without HTTP: loading, prefill, decode, generation, batches, memory.
 
-    Each engine runs as when served, in a child process on its pipe protocol. Rounds alternate between the engines, each
-    time in fresh processes. Figures are means of the rounds' medians with a 95 % interval, and shares of this machine's
+    Each engine runs as when served, in a child process on its pipe protocol. Each round measures every engine in turn,
+    in a fresh process. Figures are means of the rounds' medians with a 95 % interval, and shares of this machine's
     measured memory bandwidth and arithmetic.
 
     Exit code: 0 good, 2 a usage error or a failed measurement.

@@ -27,15 +27,15 @@ def plan(
 ) -> None:
     """Plan the replicas for a peak load, from load tests of one replica.
 
-    The answer is the peak divided by the measured capacity of one replica. Next to it is the result of a
-    simulation: a model of the engine is fitted to the records, and yields the fewest replicas that meet every objective
-    in 95 % of the simulated futures. This result is shown only if the model predicts each measured load from the others
-    with an error of at most 25 %; otherwise the fit is poor, and the plan is made from the measured capacity alone.
+    The answer is the peak divided by the measured capacity of one replica. Next to it is the result of a simulation:
+    the engine's step times are fitted to the records, which gives the fewest replicas that meet every objective in 95 %
+    of the simulated futures. It is shown only if the fit predicts each measured load from the others with an error of
+    at most 25 %; otherwise the fit is poor, and the plan is made from the measured capacity alone.
 
-    Runs of several engines, or of one with several settings, are planned separately and compared. A page (-o
+    Runs of several engines, or of one with several settings, are planned separately and compared. A page (--output
     plan.html) has sliders for the peak, the limits of the SLO and prices.
 
-    Exit code: 0 good, 1 no candidate meets the objectives, 2 a usage error, 3 too little was measured to
+    Exit code: 0 good, 1 no engine meets the objectives, 2 a usage error, 3 too little was measured to
     plan.
 
     Examples:

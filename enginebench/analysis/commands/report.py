@@ -23,7 +23,7 @@ RUNS = typer.Argument(
 )
 
 
-AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Exit with 0 or 1 despite invalid runs.")]
+AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Do not exit with 2 because of invalid runs.")]
 
 
 Format = Annotated[
@@ -103,7 +103,7 @@ def compare(
     stage: Annotated[
         str | None,
         typer.Option(
-            help="The load to compare at. Default: the highest common load that one sustains.",
+            help="Load to compare at. Default: the highest common load that an engine sustains.",
             metavar="STAGE",
             show_default=False,
         ),

@@ -39,13 +39,13 @@ def import_results(
     """Import results of guidellm, aiperf or vLLM, and Benchmark Reports of llm-d.
 
     benchmarks.json (guidellm 0.4 to 0.8), profile_export.jsonl (aiperf with --export-level records), the JSON of `vllm
-    bench serve --save-result --save-detailed`. Of a file that --append-result has written, each result becomes a run.
+    bench serve --save-result --save-detailed`. Each result in a file written by --append-result becomes a run.
 
-    Benchmark Report 0.2 and 0.2.1 in YAML or JSON, which llm-d-benchmark makes of results of inference-perf, aiperf,
-    guidellm and vLLM, and `enginebench report --format br`. Reports of one experiment (run.eid) are the stages of one
-    run. It has statistics and no requests, so `report --slo` and `plan` do not take it.
+    Benchmark Report 0.2 and 0.2.1 in YAML or JSON, from llm-d-benchmark (for inference-perf, aiperf, guidellm and vLLM)
+    or `enginebench report --format br`. Reports of one experiment (run.eid) are the stages of one run. They hold
+    statistics, not requests: `report --slo` and `plan` do not take them.
 
-    Numbers that a file lacks are dashes; a finding of the run names them.
+    Numbers that a file lacks are shown as dashes; a finding of the run names them.
 
     Exit code: 0 good, 2 a file that cannot be imported.
 

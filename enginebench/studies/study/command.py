@@ -69,8 +69,8 @@ def study(
 ) -> None:
     """Measure a declared grid of engines, models and loads, and write one report.
 
-    Repeats are interleaved. Whatever stops it, even a power cut, costs the cell that was running: the same command goes
-    on with what is left, and tries once more what was skipped or has failed. Without a NAME, the studies are listed.
+    Repeats are interleaved. An interruption, even a power cut, costs only the cell that was running: the same command
+    resumes, and retries once what was skipped or has failed. Without a NAME, the studies are listed.
 
     Exit code: 0 every cell that could be tried is done, or the budget is used up, 2 a usage error, a failed cell, or
     Ctrl-C.

@@ -48,7 +48,7 @@ RESTART = typer.Option(
     metavar="COMMAND", help="Start the server of --url with this command, in which {NAME} is the value of -o NAME."
 )
 FOR = typer.Option(
-    "--for", help="What to raise: requests within the SLO, the highest load within it, or requests for a dollar."
+    "--for", help="Maximise requests within the SLO, the highest load within it, or requests per dollar."
 )
 BUDGET = typer.Option(metavar="TIME", help="Stop in this time: 30m, 2h. The same command resumes.", parser=duration(60))
 PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
@@ -73,11 +73,11 @@ def tune(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Find the options that serve most within an SLO, and confirm that they beat the default.
+    """Find the options that serve most within an SLO, and test whether they beat the default.
 
-    A race drops variants until one is left, and claims nothing. Fresh runs of that one and the default, in pairs, then
-    confirm it or not: if all variants are equal, a false winner is named in less than 5 %. Ctrl-C and --budget lose no
-    finished run: the same command goes on.
+    A race drops variants until one is left, but proves nothing. Fresh runs of that one and the default, in pairs, then
+    confirm it or not: if all variants are equal, less than 5 % of tunings name a false winner. Ctrl-C and --budget lose
+    no finished run: the same command resumes.
 
     Exit code: 0 a variant is confirmed or none beats the default, 2 a usage error or Ctrl-C, 3 not confirmed yet.
 
