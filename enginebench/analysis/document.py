@@ -145,8 +145,7 @@ def _with_shared_unit(cells: Sequence[Cell]) -> list[Cell]:
     unit = time_unit(sizes)
     if not sizes or min(sizes) * unit.scale < MIN_SHOWN:
         return list(cells)
-    durations = (isinstance(cell, Number) and cell.unit == "s" for cell in cells)
-    return [replace(c, shown_in=unit) if duration else c for c, duration in zip(cells, durations, strict=True)]  # type: ignore[type-var]
+    return [replace(c, shown_in=unit) if isinstance(c, Number) and c.unit == "s" else c for c in cells]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def ranking(
 def speed_of(engines: Sequence[EngineRuns], since_due: bool = False) -> Column:
     """Return the column that ranks engines: output tokens/s, or TTFT p50 if no answer has a second token."""
     lengths = [view.value(OUTPUT_TOKENS) for engine in engines for view in engine.stages]
-    if any(length is None or length > 1 for length in lengths):
+    if not lengths or any(length is None or length > 1 for length in lengths):
         return OUTPUT_RATE
     return next(column for column in columns("compared", since_due) if column.statistic == "p50")
 

@@ -338,10 +338,12 @@ def _burst(answer: BurstAnswer) -> str:
         return f"{text} {never} ({after}one run)."
     again = "met again" if answer.judged else "is back to what it was"
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"
-    most, each = ("", "it") if total == 1 else ("up to ", "each")
+    most, disruption = ("", "it") if total == 1 else ("up to ", "each")
     if answer.command:
-        return f"{text} {again} {most}{seconds} s after {each} began (one run)."
-    return f"{text} for {most}{seconds} s after {each} (one run)."
+        return f"{text} {again} {most}{seconds} s after {disruption} began (one run)."
+    if answer.recovered == 0:
+        return f"{text} not afterwards (one run)."
+    return f"{text} for {most}{seconds} s after {disruption} (one run)."
 
 
 def _gate(answer: GateAnswer) -> str:

@@ -279,6 +279,10 @@ BURSTS: list[tuple[Answer, str]] = [
         "and for up to 19 s after each (one run).",
     ),
     (
+        BurstAnswer("mock", "", False, 0.9, 0.0, True, 0),
+        "The SLO is missed in the burst (the first token takes up to 900 ms) and not afterwards (one run).",
+    ),
+    (
         BurstAnswer("mock", "", True, 0.54, 0.0, True, 0),
         "The SLO is met in the burst: the first token takes up to 540 ms (one run).",
     ),
