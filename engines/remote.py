@@ -62,6 +62,7 @@ FINISH: dict[str, FinishReason] = {
     "tool_calls": "stop",
     "function_call": "stop",
 }
+NEW_LIMIT = "max_completion_tokens"  # the only name for OpenAI's newer models
 FAILED = {"abort", "error"}  # finish reasons of failed requests, as vLLM and SGLang call them
 
 
@@ -81,6 +82,7 @@ class RemoteEngine(Engine):
     name, language = "remote", "any"
     features: tuple[Feature, ...] = ("seed", "stop", "ignore_eos", "min_tokens")
     loads_on = "main"
+    _limit = "max_tokens"  # name of the field, until the server asks for the new one
 
     @classmethod
     def version_here(cls) -> str | None:
@@ -155,11 +157,10 @@ class RemoteEngine(Engine):
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         import httpx
 
-        path = "completions" if self.options.api == "completions" else "chat/completions"
         sent, first = time.monotonic(), None
         counted, usage, finish = 0, None, None
         try:
-            async with contextlib.aclosing(posted(self._client, path, self.body(request))) as answer:
+            async with contextlib.aclosing(self._posted(request)) as answer:
                 async for event in answer:
                     text, reason = _content(event)
                     if isinstance(event.get("usage"), dict):
@@ -175,6 +176,19 @@ class RemoteEngine(Engine):
         if finish is None:
             raise RemoteFailed(f"{self.options.url} ended the answer without a finish reason.")
         yield self._last(finish, usage, counted, None if first is None else first - sent)
+
+    async def _posted(self, request: GenerateRequest) -> AsyncGenerator[dict[str, Any]]:
+        path = "completions" if self.options.api == "completions" else "chat/completions"
+        body = self.body(request)
+        try:
+            async for event in posted(self._client, path, body):
+                yield event
+        except BadRequest as refusal:
+            if NEW_LIMIT in body or NEW_LIMIT not in str(refusal):
+                raise
+            self._limit = NEW_LIMIT
+            async for event in posted(self._client, path, self.body(request)):
+                yield event
 
     def _last(self, finish: FinishReason, usage: Mapping[str, Any] | None, counted: int, first: float | None) -> Chunk:
         """Return the last chunk, with the tokens that have no text of their own, such as the end of text."""
@@ -194,7 +208,7 @@ class RemoteEngine(Engine):
             "stop": list(request.stop) or None,
             "ignore_eos": request.ignore_eos or None,
             "min_tokens": request.min_tokens or None,
-            "max_tokens": None if unlimited else request.max_tokens,
+            self._limit: None if unlimited else request.max_tokens,
         }
         return {
             **self._prompt(request),
@@ -296,7 +310,7 @@ def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
         if reason in FAILED:
             raise RemoteFailed(f"the server ended this answer with `{reason}`.")
         text = "".join(part for part in parts if isinstance(part, str))
-        return text, None if reason is None else FINISH.get(reason, "stop")
+        return text, FINISH.get(reason, "stop") if reason else None
     return "", None
 
 

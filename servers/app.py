@@ -108,6 +108,7 @@ def _add_description(app: FastAPI, context: Context) -> None:
             "max_model_len": info.context_length,
         }
 
+    @app.api_route("/v1/models/", methods=READING, include_in_schema=False)
     @app.api_route("/v1/models", methods=READING)
     async def list_models(request: Request) -> dict[str, Any]:
         """List the model that this server serves."""

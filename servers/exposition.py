@@ -30,7 +30,10 @@ class _FamilyRegistry:
 
 async def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     """Return the page and its content type, in the format that `accept` asks for."""
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except TypeError:  # the library compares a version that is no number
+        encode, content_type = choose_encoder("")
     parts: list[bytes] = []
     ended, began = False, time.perf_counter()
     for family in registry.collect():

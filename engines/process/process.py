@@ -261,5 +261,6 @@ def _ending(code: int | None) -> str:
     if code is None:
         return "ended"
     if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"  # real-time signals
+        return f"was killed by {name}"
     return f"exited with code {code}"

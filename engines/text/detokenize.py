@@ -51,7 +51,8 @@ class Detokenizer:
         self._held: list[int] = []
         context = list(prompt_token_ids[-CONTEXT:])
         whole = self._without_incomplete_character(context)
-        self._begin(whole)
+        self._context = whole
+        self._begin()
         for id in context[len(whole) :]:  # the answer may complete the character
             self._stream.step(tokenizer, id)
 
@@ -62,23 +63,36 @@ class Detokenizer:
                 return ids[:end]
         return ids
 
-    def _begin(self, context: Sequence[int]) -> None:
+    def _begin(self) -> None:
         from tokenizers.decoders import DecodeStream
 
-        self._stream = DecodeStream(ids=list(context), skip_special_tokens=True)
+        self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
 
     def add(self, id: int) -> str:
         """Return the text that became ready; empty while a character is incomplete, and for special tokens."""
-        text: str | None = self._stream.step(self._tokenizer, id)
-        if text is not None:
+        text: str | None
+        try:
+            text = self._stream.step(self._tokenizer, id)
+        except Exception:  # SentencePiece decodes a line break before an invalid byte as invalid, too
+            text = self._tokenizer.decode([*self._held, id], skip_special_tokens=True)
+            self._context = [id]
+            self._begin()
             self._held.clear()
             return text
+        if text is not None:
+            self._context = [*self._held, id]
+            self._held.clear()
+            return text
+        if not self._held and not self._tokenizer.decode([id], skip_special_tokens=True):
+            self._begin()  # without the special token, which is no part of a character
+            return ""
         self._held.append(id)
         if len(self._held) < MAX_CHARACTER_BYTES:
             return ""
-        # This many tokens without a character are invalid bytes or special tokens: start again from here.
+        # This many tokens without a character are invalid bytes: start again from here.
         text = self.rest()
-        self._begin([])
+        self._context = []
+        self._begin()
         return text
 
     def rest(self) -> str:

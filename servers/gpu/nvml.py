@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 
@@ -11,6 +12,8 @@ from engines.machine.devices import visible_names
 from servers.gpu.families import Api, Device, Handle, Key, NoDriver, Read, Reading, select_named
 from servers.gpu.gpm import Activity
 from servers.gpu.xid import XidErrors
+
+logger = logging.getLogger(__name__)
 
 ALL_LINKS = 0xFFFFFFFF  # sums over all NVLinks
 
@@ -162,11 +165,17 @@ class NvmlDriver:
         try:
             nvml.nvmlInit()
             self.version = str(nvml.nvmlSystemGetDriverVersion())
-            errors = XidErrors(nvml)
-            boards = [Board(nvml, number, errors) for number in range(nvml.nvmlDeviceGetCount())]
+            errors, count = XidErrors(nvml), nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise NoDriver(str(error)) from None
-        return select_named([part for board in boards for part in (board, *board.slices())], self._visible)
+        parts: list[Device] = []
+        for number in range(count):
+            try:
+                board = Board(nvml, number, errors)
+                parts += [board, *board.slices()]
+            except nvml.NVMLError as error:  # one that has fallen off the bus, among others that work
+                logger.warning("GPU %d has no metrics: %s.", number, error)
+        return select_named(parts, self._visible)
 
 
 def _is_sliced(nvml: Api, handle: Handle) -> bool:

@@ -53,8 +53,8 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
         if self._framing > MAX_HEAD:
             self._refuse(TOO_LARGE)
-        elif self._timer is None and (self._framing or not self._in_head) and not self._answers_another():
-            self._timer = self.loop.call_later(TIMEOUT, self._refuse, TOO_SLOW)
+        else:
+            self._await_rest()
 
     def on_headers_complete(self) -> None:
         # A part may hold the end of the previous request; what follows it is not counted.
@@ -81,6 +81,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._unanswered.popleft()
         super().on_response_complete()
+        self._await_rest()  # of the request behind it, of which nothing may arrive any more
 
     def send_400_response(self, msg: str) -> None:
         """Called when the parser has stopped."""
@@ -89,6 +90,11 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disconnect()
         super().connection_lost(exc)
+
+    def _await_rest(self) -> None:
+        """Limit the time of a request that has begun to arrive, unless the one before it is still being answered."""
+        if self._timer is None and (self._framing or not self._in_head) and not self._answers_another():
+            self._timer = self.loop.call_later(TIMEOUT, self._refuse, TOO_SLOW)
 
     def _answers_another(self) -> bool:
         """Return whether a request before the arriving one has no complete answer yet."""

@@ -33,6 +33,7 @@ from servers.settings import ServerSettings
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
 LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
+MAX_TOKENS = 10**9  # a limit above any context; an error cannot show a number of more than 4,300 digits
 MAX_NAME = 100  # characters of a client's text in an error
 SHAPES: dict[Endpoint, type[GenerationBody]] = {"chat": ChatRequest, "completions": CompletionRequest}
 
@@ -90,7 +91,7 @@ class Intake:
             wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **options)
         else:
             echo = text if isinstance(body, CompletionRequest) and body.echo else ""
-            scored = bool(request.forced_token_ids)
+            scored = bool(echo) and request.logprobs is not None
             if scored:  # the engine repeats the rest itself, with log-probabilities
                 echo = self._tokenizer.decode(ids[:1])
             wire = TextWire(
@@ -214,7 +215,7 @@ def _max_tokens(body: GenerationBody, prompt_tokens: int, info: EngineInfo) -> i
         raise bad_request("The prompt is empty: it has no tokens.", "prompt")
     chat = isinstance(body, ChatRequest)
     left = info.context_length - prompt_tokens
-    limit = body.token_limit() or (left if chat else min(DEFAULT_COMPLETION_TOKENS, left))
+    limit = min(body.token_limit() or (left if chat else min(DEFAULT_COMPLETION_TOKENS, left)), MAX_TOKENS)
     if left < 1 or limit > left:
         raise bad_request(
             f"This model's context length is {info.context_length} tokens; the request needs "

@@ -21,6 +21,7 @@ from engines.process.stream import ReceivedChunk
 
 Endpoint = Literal["chat", "completions"]
 ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
+LINE_ENDS = "\u0085\u2028\u2029"  # to Python's splitlines
 DONE = b"data: [DONE]\n\n"
 NO_FIGURES = Usage()
 
@@ -141,7 +142,7 @@ class Wire:
 
     def _event(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
         document = {"id": self.id, "object": self.chunk_object, **self._common, "choices": choices, **more}
-        return b"data: " + _json(document) + b"\n\n"
+        return b"data: " + _one_line(document) + b"\n\n"
 
     def _elaborate(self, chunk: ReceivedChunk) -> bytes:
         self._produced += chunk.tokens
@@ -230,10 +231,27 @@ class TextWire(Wire):
             "token_logprobs": [*(None for _ in first), *(token.logprob for token in logprobs)],
             "top_logprobs": [
                 *(None for _ in first),
-                *({text: logprob for text, logprob, *_ in token.top} for token in logprobs),
+                *(_alternatives(token) for token in logprobs),
             ],
             "text_offset": [*(0 for _ in first), *offsets],
         }
+
+
+def _one_line(document: dict[str, Any]) -> bytes:
+    """Return JSON that a client splits into lines nowhere, whatever it takes for the end of a line."""
+    line = _json(document)
+    if not line.isascii():
+        for character in LINE_ENDS:
+            line = line.replace(character.encode(), quote(character)[1:-1].encode())
+    return line
+
+
+def _alternatives(token: TokenLogprob) -> dict[str, float]:
+    """Return the likeliest token of each text, and the sampled one."""
+    alternatives: dict[str, float] = {}
+    for text, logprob, *_ in token.top:
+        alternatives.setdefault(text, logprob)
+    return {token.token: token.logprob} | alternatives
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:

@@ -208,16 +208,18 @@ def test_connections_are_used_again(closing: bool) -> None:
 
 
 @contextmanager
-def answering(status: int, content: str, headers: Mapping[str, str] = {}) -> Iterator[str]:
-    """A server that lists one model, and answers every request in this way."""
+def answering(status: int, content: str, headers: Mapping[str, str] = {}, unknown: str = "?") -> Iterator[str]:
+    """A server that lists one model, and answers every request in this way, except one with the `unknown` field."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._send(200, json.dumps({"data": [{"id": "m", "max_model_len": 4096}]}), {})
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._send(status, content, headers)
+            if unknown in json.loads(self.rfile.read(int(self.headers["Content-Length"]))):
+                self._send(400, '{"error": {"message": "Use max_completion_tokens instead."}}', {})
+            else:
+                self._send(status, content, headers)
 
         def _send(self, status: int, content: str, headers: Mapping[str, str]) -> None:
             self.send_response(status)
@@ -235,6 +237,7 @@ def answering(status: int, content: str, headers: Mapping[str, str] = {}) -> Ite
         server.shutdown()
 
 
+UNFINISHED = 'data: {"choices": [{"text": "a", "finish_reason": ""}]}\n\n'
 ABORTED = 'data: {"choices": [{"text": "a", "finish_reason": "abort"}]}\n\ndata: [DONE]\n\n'
 
 
@@ -247,6 +250,7 @@ ABORTED = 'data: {"choices": [{"text": "a", "finish_reason": "abort"}]}\n\ndata:
         pytest.param(503, "", EngineUnavailable, "answered 503", id="unavailable, without a word"),
         pytest.param(500, "<html>", EngineError, "answered 500", id="broken"),
         pytest.param(200, 'data: {"choices": [{"text": "a"}]}\n\n', EngineError, "without a finish", id="ends early"),
+        pytest.param(200, UNFINISHED, EngineError, "without a finish", id="an empty reason is none"),
         pytest.param(200, "data: {nonsense\n\n", EngineError, "is no JSON", id="not JSON"),
         pytest.param(200, "data: 7\n\n", EngineError, "is no object", id="no object"),
         pytest.param(200, ABORTED, EngineError, "ended this answer with `abort`", id="aborted by the server"),
@@ -291,6 +295,13 @@ def test_a_count_that_can_be_none_is_left_out_and_harms_no_other_request(count: 
         answers = ask(url, question(), question())
     assert [(text, tokens, finish) for text, tokens, finish, _ in answers] == [("?", 1, "stop")] * 2
     assert [usage.completion_tokens for *_, usage in answers if usage is not None] == [None, None]
+
+
+def test_models_that_know_only_the_new_name_of_the_limit_are_asked_by_it() -> None:
+    done = 'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "length"}]}\n\ndata: [DONE]\n\n'
+    with answering(200, done, unknown="max_tokens") as url:
+        answers = ask(url, question(), question(), api="chat")
+    assert [(text, finish) for text, _, finish, _ in answers] == [("a", "length")] * 2
 
 
 def test_only_what_was_asked_for_is_sent() -> None:

@@ -71,7 +71,7 @@ def test_log_probabilities_where_the_engine_knows_them(server: RunningServer) ->
     text = Completion.model_validate(server.ask(2, TEXT, logprobs=1).json())
     assert text.choices[0].logprobs is not None
     assert text.choices[0].logprobs.token_logprobs == [-0.5, -0.5]
-    assert text.choices[0].logprobs.top_logprobs == [{" 0": -1.0}] * 2
+    assert text.choices[0].logprobs.top_logprobs == [{" a": -0.5, " 0": -1.0}] * 2
     streamed = server.ask(2, stream=True, logprobs=True).text
     assert streamed.count('"logprob":-0.5') == 2
     assert server.ask(2).json()["choices"][0]["logprobs"] is None

@@ -16,6 +16,15 @@ from servers.exposition import SLICE, exposition
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 
 
+@pytest.mark.parametrize("accept", ['application/openmetrics-text; version="1.0.0"', "text/plain;version=x"])
+def test_a_version_that_is_no_number_gets_the_page_in_some_format(accept: str) -> None:
+    registry = CollectorRegistry()
+    Counter("things", "Things.", registry=registry)
+    page, content_type = asyncio.run(exposition(registry, accept))
+    assert content_type.startswith("text/plain")
+    assert b"things_total 0.0" in page
+
+
 @pytest.mark.parametrize("accept", ["", "text/plain", OPEN_METRICS])
 def test_the_page_is_what_the_client_library_writes(accept: str) -> None:
     registry = CollectorRegistry()

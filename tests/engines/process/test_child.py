@@ -17,15 +17,16 @@ from engines.process.engine_loading import load_engine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
 
-def test_kill_9_fails_what_is_running_and_the_engine_comes_back() -> None:
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGRTMIN + 2, "signal 36")])
+def test_a_signal_fails_what_is_running_and_the_engine_comes_back(number: int, name: str) -> None:
     async def main() -> None:
         engine = fake(tpot="0.05")
         await engine.start()
         stream = engine.generate(request(1000))
         await anext(stream)
         assert engine.pid is not None
-        os.kill(engine.pid, signal.SIGKILL)
-        with pytest.raises(EngineCrashed, match="killed by SIGKILL"):
+        os.kill(engine.pid, number)
+        with pytest.raises(EngineCrashed, match=f"killed by {name}"):
             async for _ in stream:
                 pass
         await asyncio.sleep(0.02)

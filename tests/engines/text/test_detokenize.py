@@ -44,6 +44,22 @@ def test_bytes_that_are_no_character_do_not_hold_up_what_follows(by_bytes: Token
     assert detokeniser.add(by_bytes.encode("x").ids[0]).endswith("x")
 
 
+@pytest.mark.parametrize("prompt", [[], [0]])
+def test_a_broken_byte_behind_a_line_break_ends_nothing(prompt: list[int]) -> None:
+    """SentencePiece's decoder turns a run of bytes into as many U+FFFD if one is invalid, the line break too."""
+    vocabulary = {"<0x0A>": 0, "<0xF0>": 1, "a": 2, "▁b": 3}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    detokeniser = Detokenizer(tokenizer, prompt)
+    assert [detokeniser.add(id) for id in (0, 1, 2, 3)] == ["\n", "", "\ufffda", " b"]
+
+
+def test_a_character_behind_special_tokens_is_whole(by_bytes: Tokenizer) -> None:
+    ids = by_bytes.encode("<end><end>x<end>🚀").ids
+    detokeniser = Detokenizer(by_bytes, [])
+    assert "".join(map(detokeniser.add, ids)) + detokeniser.rest() == "x🚀"
+
+
 def test_special_tokens_are_no_text(by_bytes: Tokenizer) -> None:
     (end,) = by_bytes.encode("<end>").ids
     detokeniser = Detokenizer(by_bytes, [])

@@ -139,6 +139,7 @@ def test_sixteen_tokens_are_openais_default_for_a_completion(server: RunningServ
 def test_what_a_server_says_about_itself(server: RunningServer) -> None:
     models = server.client.get("/v1/models").json()
     assert [model["id"] for model in models["data"]] == ["fake"]
+    assert server.client.get("/v1/models/").json() == models
     assert server.client.get("/v1/models/fake").json() == models["data"][0]
     refusal(server.client.get("/v1/models/other"), 404)
     engine = server.client.get("/v1/engine").json()
@@ -250,6 +251,7 @@ def test_the_scrape_knows_its_format(server: RunningServer) -> None:
         pytest.param(CHAT, {"logit_bias": {"5": 1e308}}, "logit_bias", "not supported", id="a huge bias"),
         pytest.param(CHAT, {"seed": 2**63}, "seed", "", id="a seed of 65 bits"),
         pytest.param(CHAT, {"max_tokens": 10**30}, "messages", "context length", id="a huge limit"),
+        pytest.param(CHAT, {"max_tokens": 10**4300 - 1}, "messages", "context length", id="a limit without a text"),
         pytest.param(CHAT, {"logprobs": True}, "logprobs", "does not support", id="what the engine cannot do"),
         pytest.param(CHAT, {"top_logprobs": 2}, "top_logprobs", "logprobs", id="alternatives of nothing"),
         pytest.param(CHAT, {"min_tokens": 9}, "min_tokens", "more than", id="at least more than at most"),

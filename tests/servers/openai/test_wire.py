@@ -156,8 +156,21 @@ def test_text_log_probabilities_have_offsets_that_go_on_from_chunk_to_chunk() ->
     (two,) = events(wire.chunks([heard(" ab", 2, LOGPROBS)]))
     assert one["choices"][0]["logprobs"]["text_offset"] == [3, 5]
     assert two["choices"][0]["logprobs"]["text_offset"] == [6, 8]
-    assert one["choices"][0]["logprobs"]["top_logprobs"] == [{" a": -0.5, " é": -1.5}, {}]
+    assert one["choices"][0]["logprobs"]["top_logprobs"] == [{" a": -0.5, " é": -1.5}, {"b": -0.25}]
     openai_text(wire.whole([heard(" ab", 2, LOGPROBS)], ENDING))
+
+
+def test_the_likeliest_of_two_tokens_with_one_text_is_shown() -> None:
+    halves = (("\ufffd", -0.5, (226,)), ("\ufffd", -3.0, (227,)))
+    (event,) = events(text().chunks([heard("", 1, (TokenLogprob("\ufffd", -3.0, halves, (227,)),))]))
+    assert event["choices"][0]["logprobs"]["top_logprobs"] == [{"\ufffd": -0.5}]
+
+
+@pytest.mark.parametrize("end", ["\u0085", "\u2028", "\u2029"])
+def test_an_event_is_one_line_whatever_a_client_takes_for_its_end(end: str) -> None:
+    for data in (text(echo=end).opening(), text(continuous_usage=True).chunks([heard(end)])):
+        assert len(data.decode().splitlines()) == 2
+        assert events(data)[0]["choices"][0]["text"] == end
 
 
 def test_tokens_that_are_parts_of_a_character_have_its_offset() -> None:
