@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from enginebench.settings.schema import setting
 from engines.contract.base import Chunk, EngineInfo, EngineStats, FinishReason, GenerateRequest
-from engines.contract.errors import EngineUnavailable, first_line
+from engines.contract.errors import EngineError, EngineUnavailable, first_line
 from engines.contract.stepping import Generated, SteppingEngine
 from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
@@ -78,7 +78,7 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
         except RuntimeError as error:
             raise EngineUnavailable(f"OpenVINO could not load {self.model.name}: {first_line(error)}") from error
         self._end_ids, self._tokenizer = end_ids(self.model.folder), tokenizer_of(self.model.folder)
-        self._context_length = context_length(self.model.folder)
+        self._context_length = context_length(self.model.folder, has_windows=False)
         self.batch = PipelineBatch(self._pipeline)
         return self.describe(
             version("openvino-genai"),
@@ -117,7 +117,7 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
         if not request.greedy:
             config.temperature, config.top_p = request.temperature, request.top_p
             if request.seed is not None:
-                config.rng_seed = request.seed
+                config.rng_seed = request.seed % 2**63
         return config
 
     def sequence_of(self, request: GenerateRequest) -> Sequence:
@@ -195,6 +195,9 @@ class PipelineBatch:
                     if chunk.finish_reason is not None:
                         self._remove(sequence)
                         break
+            if sequence in self.sequences and sequence.handle.get_status().name == "IGNORED":
+                generated.append((sequence, EngineError("the request needs more room for keys and values (kv_gib).")))
+                self._remove(sequence)
         return generated
 
     def _remove(self, sequence: Sequence) -> None:

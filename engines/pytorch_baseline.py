@@ -54,13 +54,15 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
         assert self.model is not None
         if self.options.cold:
             self._device = expected_device(self.options.device)
-            self._context_length = context_length(self.model.folder)
+            self._context_length = context_length(self.model.folder, has_windows=False)
         else:
             self._threads.submit(self._load).result()
         return self.info("float32")
 
     def _load(self) -> None:
-        self.network = _network(self.open_model(), self._device, self._context_length)
+        model = self.open_model()
+        self._context_length = context_length(model.folder, has_windows=False)
+        self.network = _network(model, self._device, self._context_length)
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         most = request.token_limit(self._context_length)

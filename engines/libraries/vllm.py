@@ -39,6 +39,7 @@ from engines.process.environments import Environment, Packages
 GIB = 1024**3
 CPU_KV_GIB = 2.0
 DAY = 86_400  # seconds
+MINUS_ONE = 2**62 - 1  # in place of the seed -1, which vLLM takes for none
 MAX_LOGPROBS = 20  # as OpenAI allows
 # Packages that a text model does not need; no Python version matches the marker.
 NOT_NEEDED = tuple(f"{name}; python_version < '3'" for name in ("torchvision", "torchaudio", "torchcodec"))
@@ -173,7 +174,7 @@ class VllmEngine(Library):
             max_tokens=request.token_limit(self.context_length),
             temperature=0.0 if request.greedy else request.temperature,
             top_p=1.0 if request.greedy else request.top_p,
-            seed=None if request.greedy else request.seed,
+            seed=None if request.greedy else MINUS_ONE if request.seed == -1 else request.seed,
             stop=list(request.stop) or None,
             ignore_eos=request.ignore_eos,
             min_tokens=request.min_tokens,

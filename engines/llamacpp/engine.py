@@ -39,6 +39,7 @@ SERVER = Path(__file__).with_name("server.py")
 MAX_DEFAULT_CONTEXT = 4096  # tokens of a slot: all slots' caches are allocated at the start
 READY_CHECK = 0.05  # seconds
 ALL_LAYERS = 999
+RANDOM_SEED = 2**32 - 1  # to llama.cpp, a seed of its own choice
 GPU = re.compile(r"^ +(CUDA|ROCm|Metal|MTL|Vulkan|SYCL|MUSA)\d*:", re.MULTILINE)  # as ggml names its devices
 FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
 
@@ -127,7 +128,7 @@ class LlamaCppEngine(InstalledEngine):
         self._device = self.device_of(self.options)
         if self.options.device == "gpu" and self._device == "cpu":
             raise EngineUnavailable(f"{program[0]} lists no GPU (--list-devices): use one that was built for it.")
-        self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
+        self._context_length = _slot_tokens(self.options, context_length(self.model.folder, has_windows=False))
         return (program, *file_for(self.model, self.options.dtype))
 
     def own_server(self, host: str, port: int) -> Launch:
@@ -177,7 +178,7 @@ class LlamaCppEngine(InstalledEngine):
             "temperature": request.temperature,
             "top_p": request.top_p,
             "samplers": ["temperature", "top_p"],
-            "seed": -1 if request.seed is None else request.seed,
+            "seed": -1 if request.seed is None else request.seed % RANDOM_SEED,
         }
         return {
             "prompt": list(request.prompt_token_ids),

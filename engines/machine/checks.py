@@ -20,7 +20,7 @@ from pathlib import Path
 
 from enginebench.settings.system import last_line
 from engines.machine.cuda import Check, gpu_checks
-from engines.machine.devices import NoAnswer, driver, usable_cores
+from engines.machine.devices import NoAnswer, driver, gpu_bytes, usable_cores
 from engines.machine.extras import install_command
 from engines.machine.memory import free_memory
 from engines.models.cache import cache_folder
@@ -165,9 +165,10 @@ def _gpu() -> Check:
     try:
         with driver() as nvml:
             handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            sizes = [gpu_bytes(nvml, handle) for handle in handles]
             names = [
-                f"{nvml.nvmlDeviceGetName(handle)}, {nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9:.0f} GB"
-                for handle in handles
+                str(nvml.nvmlDeviceGetName(handle)) + ("" if size is None else f", {size / 1e9:.0f} GB")
+                for handle, size in zip(handles, sizes, strict=True)
             ]
             release = nvml.nvmlSystemGetDriverVersion()
     except NoAnswer as error:

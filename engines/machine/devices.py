@@ -145,13 +145,21 @@ def gpu_facts() -> list[dict[str, Any]]:
             {
                 "name": str(nvml.nvmlDeviceGetName(handle)),
                 "driver": str(nvml.nvmlSystemGetDriverVersion()),
-                "memory": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                "memory": gpu_bytes(nvml, handle),
                 "power_limit": _power_limit(nvml, handle),
             }
             for handle in (gpu_handle(nvml, name) for name in visible_gpus())
         ]
 
     return ask_driver(facts, [])
+
+
+def gpu_bytes(nvml: Any, handle: Any) -> int | None:
+    """Return the bytes of a GPU's memory; `None` if it shares the machine's, as GB10 does."""
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except nvml.NVMLError:
+        return None
 
 
 def _power_limit(nvml: Any, handle: Any) -> float | None:

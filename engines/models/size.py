@@ -28,6 +28,9 @@ FLOATS = ("float32", "bfloat16", "float16")
 STEP_TOKENS = 512  # tokens of prompts that are computed together
 ONE_SEQUENCE = 4096  # tokens of the cache that a model's memory includes, unless an engine allocates another
 KEYS_AND_VALUES, STATE = "keys and values", "its state"  # what a model keeps of earlier tokens
+UNSAID = {"gemma3_text": 131_072}  # Transformers' default context, which published files leave out
+WINDOWED = {"mistral", "phi3"}  # families whose layers all have the window
+OPTIONAL_WINDOW = {"qwen2", "qwen3"}  # families without a window unless `use_sliding_window` is true
 NO_LIMIT = 131_072  # tokens of context: a state-space model's state has one size for any number
 STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the engine pytorch-baseline knows it
 
@@ -135,6 +138,10 @@ def kept_values(config: Mapping[str, Any], tokens: int) -> int:
         return 0
     if is_state_space(config):
         return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
+    if "kv_lora_rank" in config:  # DeepSeek's latent attention keeps one vector for all heads
+        return layers * int(config["kv_lora_rank"] + config["qk_rope_head_dim"]) * tokens
+    if config["model_type"] in WINDOWED and (window := window_of(config)):
+        tokens = min(tokens, window)
     width, heads = number_of(config, "hidden_size", "n_embd"), number_of(config, "num_attention_heads", "n_head")
     key_heads = int(config.get("num_key_value_heads") or heads)
     return 2 * layers * key_heads * int(config.get("head_dim") or width // heads) * tokens
@@ -153,6 +160,12 @@ def number_of(config: Mapping[str, Any], *names: str) -> int:
     raise KeyError(names[0])
 
 
+def window_of(config: Mapping[str, Any]) -> int | None:
+    """Return the sliding window of attention in tokens, if the model uses one."""
+    used = config.get("use_sliding_window", config.get("model_type") not in OPTIONAL_WINDOW)
+    return config.get("sliding_window") if used else None
+
+
 def context_of(config: Mapping[str, Any]) -> int:
     """Return the limit of prompt plus answer. State-space models have none; most are trained on 2048."""
     if is_state_space(config):
@@ -160,4 +173,4 @@ def context_of(config: Mapping[str, Any]) -> int:
     try:
         return number_of(config, "max_position_embeddings", "n_positions", "n_ctx", "seq_length")
     except KeyError:
-        return 2048
+        return UNSAID.get(str(config.get("model_type")), 2048)

@@ -8,7 +8,7 @@ GGUF files have (interleaved rotary pairs). Matrices are floats of 16 or 32 bits
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -18,6 +18,7 @@ from engines.models.cache import converted_once
 from engines.models.random_model import with_weights
 from engines.models.stored import (
     FLOAT_BYTES,
+    end_ids,
     head_size,
     key_heads,
     llama_3_factors,
@@ -29,7 +30,7 @@ from engines.models.stored import (
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
 FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
-FORM = 2  # version of the written file; another version is another file
+FORM = 3  # version of the written file; another version is another file
 BLOCK = 32
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 
@@ -57,7 +58,8 @@ def gguf_of(model: Model, format: Format) -> Path:
             f"only {', '.join(ARCHITECTURES)} are written as GGUF, not {config.get('model_type')}; give a .gguf file."
         )
     model = with_weights(model)
-    sources = [model.folder / "config.json", model.folder / "tokenizer.json", *weight_files(model.folder)]
+    names = ("config.json", "generation_config.json", "tokenizer.json")
+    sources = [path for name in names if (path := model.folder / name).is_file()] + weight_files(model.folder)
     folder = converted_once(
         model,
         f"gguf/{format}",
@@ -78,7 +80,7 @@ def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path) 
     writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if format == 'float32' else 'MOSTLY'}_{FORMATS[format]}"])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _add_shape(writer, model.name, config)
-    _add_vocabulary(writer, json.loads((model.folder / "tokenizer.json").read_text()), config)
+    _add_vocabulary(writer, json.loads((model.folder / "tokenizer.json").read_text()), config, end_ids(model.folder))
     for name, weights in _tensors(model.folder, config):
         kind = gguf.GGMLQuantizationType.F32
         if weights.ndim == 2 and (format in {"float32", "float16", "bfloat16"} or weights.shape[1] % BLOCK == 0):
@@ -110,7 +112,9 @@ def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
 
 
-def _add_vocabulary(writer: Any, tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+def _add_vocabulary(
+    writer: Any, tokenizer: Mapping[str, Any], config: Mapping[str, Any], ends_at: Collection[int]
+) -> None:
     """Add the vocabulary for the text of answers: prompts are given as token ids."""
     model, size = tokenizer["model"], config["vocab_size"]
     if model.get("type") != "BPE":
@@ -129,10 +133,12 @@ def _add_vocabulary(writer: Any, tokenizer: Mapping[str, Any], config: Mapping[s
     else:
         pairs = (pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"])
         writer.add_token_merges(list(pairs))
-    for key, add in (("bos_token_id", writer.add_bos_token_id), ("eos_token_id", writer.add_eos_token_id)):
-        ids = config.get(key)
-        if ids is not None:
-            add(ids[0] if isinstance(ids, list) else ids)
+    if (first := config.get("bos_token_id")) is not None:
+        writer.add_bos_token_id(first)
+    # llama.cpp ends an answer at each of the three.
+    ends = (writer.add_eos_token_id, writer.add_eot_token_id, writer.add_eom_token_id)
+    for add, id in zip(ends, sorted(ends_at), strict=False):
+        add(id)
     writer.add_add_bos_token(False)
 
 

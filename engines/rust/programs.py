@@ -12,6 +12,7 @@ built in a fraction of the time, and are slower than those that are measured.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hashlib
 import os
@@ -164,8 +165,10 @@ def cargo_environment() -> dict[str, str] | None:
     """
     if shutil.which("cargo") is None:
         return None
-    accounts = Path(f"~{getpass.getuser()}").expanduser() / ".rustup"
-    for more in ({}, {"RUSTUP_HOME": str(accounts)}):
+    accounts: list[dict[str, str]] = []
+    with contextlib.suppress(KeyError, OSError, RuntimeError):  # a user without an account
+        accounts = [{"RUSTUP_HOME": str(Path(f"~{getpass.getuser()}").expanduser() / ".rustup")}]
+    for more in ({}, *accounts):
         environment = {**os.environ, **more}
         if subprocess.run(["cargo", "--version"], env=environment, capture_output=True, check=False).returncode == 0:
             return environment

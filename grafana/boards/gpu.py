@@ -215,13 +215,19 @@ def _link(direction: str) -> str:
 
 def _energy_per_token(window: str) -> str:
     """Join by host, because DCGM's exporter has another port than the engines."""
-    energy = _by_host(rate("enginebench_gpu_energy_joules_total", "instance", "", ON_INSTANCE, window))
+    # Two servers of a host may report the same GPU.
+    energy = rate("enginebench_gpu_energy_joules_total", "instance, gpu", "", ON_INSTANCE, window)
+    energy = f"sum by (host) (max by (host, gpu) ({_with_host(energy)}))"
     tokens = _by_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
     return f"{energy} / ({tokens} > 0)"
 
 
 def _by_host(expr: str) -> str:
-    return f'sum by (host) (label_replace({expr}, "host", "$1", "instance", "(.+?)(:\\\\d+)?"))'
+    return f"sum by (host) ({_with_host(expr)})"
+
+
+def _with_host(expr: str) -> str:
+    return f'label_replace({expr}, "host", "$1", "instance", "(.+?)(:\\\\d+)?")'
 
 
 def _tile(title: str, description: str, unit: str, expr: str, steps: Steps = ((None, BLUE),)) -> Panel:

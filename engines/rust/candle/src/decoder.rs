@@ -51,6 +51,12 @@ impl Decoder {
             )));
         }
         let config: LlamaConfig = serde_json::from_value(config.clone()).context("config.json")?;
+        let activation = config.hidden_act.as_deref().unwrap_or("silu");
+        if activation != "silu" || config.partial_rotary_factor.is_some_and(|part| part != 1.0) {
+            bail!(Failure::unavailable(format!(
+                "candle batches {family} only with the activation silu and whole rotary heads; set concurrency=1."
+            )));
+        }
         let (hidden, inner, vocabulary) = (config.hidden_size, config.intermediate_size, config.vocab_size);
         let heads = Heads { queries: config.num_attention_heads, keys: config.kv_heads(), width: config.head_dim() };
         let epsilon = config.rms_norm_eps;

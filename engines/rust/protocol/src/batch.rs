@@ -15,6 +15,9 @@ use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::time::Instant;
 
+/// How an answer ended.
+type End = Result<FinishReason, Failure>;
+
 const OVERFLOWED: &str = "the model computed no number for any token: its values are beyond the number format (dtype).";
 
 /// Consecutive tokens of one sequence: `tokens` stand at positions `start..` of the sequence in `slot`.
@@ -256,8 +259,16 @@ impl<M: Model> Batch<M> {
         if is_cut {
             self.pace.learn(prompts, begun.elapsed().as_secs_f64());
         }
-        for (slot, reason) in outcome.unwrap_or_else(|error| self.fail_all(error, &shares)) {
-            self.release(slot).answer.finish(reason);
+        let all_failed = |error: anyhow::Error| {
+            let failure = Failure::from(error);
+            shares.iter().map(|&(slot, _)| (slot, Err(failure.clone()))).collect()
+        };
+        for (slot, end) in outcome.unwrap_or_else(all_failed) {
+            let answer = self.release(slot).answer;
+            match end {
+                Ok(reason) => answer.finish(reason),
+                Err(failure) => answer.fail(failure),
+            }
         }
     }
 
@@ -283,7 +294,7 @@ impl<M: Model> Batch<M> {
     }
 
     /// Feed the shares, and wait until they are computed; returns which answers have ended, and how.
-    fn forward(&mut self, shares: &[(usize, usize)]) -> anyhow::Result<Vec<(usize, FinishReason)>> {
+    fn forward(&mut self, shares: &[(usize, usize)]) -> anyhow::Result<Vec<(usize, End)>> {
         let Loaded { model, vocabulary, end_of_text, info, .. } = &mut self.loaded;
         let width = model.vocab_size();
         let pieces: Vec<Piece> = shares
@@ -302,23 +313,14 @@ impl<M: Model> Batch<M> {
         for slot in writing {
             let sequence = self.slots[slot].as_mut().expect("a share has a sequence");
             let part = parts.next().ok_or_else(|| anyhow::anyhow!("the model gave too few logits"))?;
-            if let Some(reason) = sequence.write(part, vocabulary, end_of_text, info.context_length)? {
-                ended.push((slot, reason));
-            }
+            let end = sequence.write(part, vocabulary, end_of_text, info.context_length).transpose();
+            ended.extend(end.map(|end| (slot, end)));
         }
         drop(parts);
         if !is_read {
             model.wait()?;
         }
         Ok(ended)
-    }
-
-    fn fail_all(&mut self, error: anyhow::Error, shares: &[(usize, usize)]) -> Vec<(usize, FinishReason)> {
-        let failure = Failure::from(error);
-        for &(slot, _) in shares {
-            self.release(slot).answer.fail(failure.clone());
-        }
-        Vec::new()
     }
 }
 
@@ -455,21 +457,58 @@ mod tests {
         fn free(&mut self, _: usize) {}
     }
 
-    /// A prompt of so many tokens and its answer of one.
-    fn answered(prompt: usize, token: Duration, step_time: Option<f64>, scores: usize) -> Batch<Slow> {
+    /// Its values are beyond the number format in every slot but the first.
+    struct Overflowing;
+
+    impl Model for Overflowing {
+        fn vocab_size(&self) -> usize {
+            8
+        }
+
+        fn forward(&mut self, batch: &[Piece], _: bool) -> anyhow::Result<Output<'_>> {
+            let writing = batch.iter().filter(|piece| piece.wants_logits);
+            Ok(Output::Likeliest(writing.map(|piece| (piece.slot == 0).then_some(5)).collect()))
+        }
+
+        fn wait(&mut self) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn free(&mut self, _: usize) {}
+    }
+
+    fn batch_of<M: Model>(model: M, step_time: Option<f64>, scores: usize) -> Batch<M> {
         let info = r#"{"name":"e","version":"1","language":"rust","model":"m","dtype":"none","device":"none",
             "batching":"continuous","max_concurrency":4,"context_length":10000}"#;
-        let mut batch = Batch::new(Loaded {
-            model: Slow { token, queued: Duration::ZERO, pieces: Vec::new() },
+        Batch::new(Loaded {
+            model,
             info: serde_json::from_str(info).unwrap(),
             limits: BatchLimits { slots: 4, step_time, kv_tokens: 10_000, scores },
             vocabulary: Vocabulary::empty(),
             end_of_text: Vec::new(),
-        });
-        let request = serde_json::json!({"prompt_token_ids": vec![1; prompt], "max_tokens": 1});
-        batch.begin(Answer::unheard(serde_json::from_value(request).unwrap()));
+        })
+    }
+
+    fn asked(prompt: usize, most: usize) -> Answer {
+        let request = serde_json::json!({"prompt_token_ids": vec![1; prompt], "max_tokens": most});
+        Answer::unheard(serde_json::from_value(request).unwrap())
+    }
+
+    /// A prompt of so many tokens and its answer of one.
+    fn answered(prompt: usize, token: Duration, step_time: Option<f64>, scores: usize) -> Batch<Slow> {
+        let mut batch = batch_of(Slow { token, queued: Duration::ZERO, pieces: Vec::new() }, step_time, scores);
+        batch.begin(asked(prompt, 1));
         while batch.step() {}
         batch
+    }
+
+    #[test]
+    fn a_sequence_that_overflows_fails_alone() {
+        let mut batch = batch_of(Overflowing, None, usize::MAX);
+        batch.begin(asked(3, 2));
+        batch.begin(asked(3, 2));
+        batch.step();
+        assert_eq!(batch.order, [0]);
     }
 
     #[test]
