@@ -59,7 +59,7 @@ def format_share(share: float | None) -> str:
         return MISSING
     if 0 < share < 0.0005:
         return "< 0.1 %"
-    if 0.9995 < share < 1:
+    if 0.9995 <= share < 1:
         return "> 99.9 %"
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
@@ -69,7 +69,7 @@ def format_bytes(size: float | None) -> str:
     if size is None:
         return MISSING
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
+        if abs(_rounded(size, 4)) < 1024:
             return f"{significant(size)} {unit}"
         size /= 1024
     return f"{significant(size)} TiB"
@@ -173,7 +173,7 @@ IN_TABLES = {"share": ShownUnit("%", 100), "B": ShownUnit("GB", 1e-9), "Hz": Sho
 def time_unit(seconds: Iterable[float | None]) -> ShownUnit:
     """Choose the unit of a column of durations so that the largest is below a thousand."""
     magnitudes = (abs(value) for value in seconds if value is not None and math.isfinite(value))
-    largest = max(magnitudes, default=1.0)
+    largest = _rounded(max(magnitudes, default=1.0), 3)
     if largest >= 1:
         return SECONDS
     return MILLISECONDS if largest >= 1e-3 else MICROSECONDS

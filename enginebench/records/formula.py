@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from enginebench.records.request import CUT_OFF, UNJUDGED
+from enginebench.records.request import CENSORED, UNJUDGED
 from enginebench.records.stage import SECOND
 
 
@@ -231,7 +231,7 @@ def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:
     def read(record: Any) -> float | None:
         if record.outcome == "ok":
             return ok(record)
-        if record.outcome == CUT_OFF:
+        if record.outcome in CENSORED:
             return cut_off(record)
         return failed(record) if record.outcome not in UNJUDGED else None
 

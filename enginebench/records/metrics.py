@@ -233,6 +233,11 @@ BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
 OBJECTIVES = {metric.objective: metric for metric in REQUEST_METRICS if metric.objective}
 
 
+def supported(statistic: str, requests: int) -> bool:
+    """Return whether at least one of the requests is beyond the percentile, n·(1 − p) ≥ 1."""
+    return round(requests * (1 - PERCENTILES[statistic]), 9) >= 1
+
+
 def _mean(name: str, title: str, unit: Unit, mean: Formula, meaning: str) -> Quantity:
     return Quantity(name, title, unit, "mean over answered requests", meaning, mean=mean)
 

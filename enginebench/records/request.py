@@ -24,8 +24,10 @@ memory: not the server's failure, and the run is invalid; `cut_off` was stopped 
 a success nor a failure."""
 CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
-UNJUDGED = (CUT_OFF, UNSENT)
-"""A censored request, and a failure of the load generator: the server is not judged by them."""
+CENSORED = (CUT_OFF,)
+"""Ended by us: what would have happened is unknown, so latencies count as bounds."""
+UNJUDGED = (*CENSORED, UNSENT)
+"""Censored requests and failures of the load generator: the server is not judged by them."""
 NO_FAILURE = ("ok", *UNJUDGED)
 
 TokenSource = Literal["usage", "tokenizer"]

@@ -56,9 +56,9 @@ class SearchRecord:
     @property
     def bracket(self) -> str:
         """Write `about 33 req/s; at least 27, at most 38 certified`."""
-        about = f"about {self.estimate:.3g} {self.unit}" if self.estimate is not None else "unknown yet"
-        ends = [f"at least {self.met:.3g}"] if self.met is not None else []
-        ends += [f"at most {self.missed:.3g}"] if self.missed is not None else []
+        about = f"about {_load(self.estimate)} {self.unit}" if self.estimate is not None else "unknown yet"
+        ends = [f"at least {_load(self.met)}"] if self.met is not None else []
+        ends += [f"at most {_load(self.missed)}"] if self.missed is not None else []
         if not ends:
             return f"{about}; nothing certified yet" if self.estimate is not None else about
         return f"{about}; {', '.join(ends)} certified"
@@ -75,8 +75,12 @@ class SearchRecord:
             case "found":
                 return f"Capacity at {slo} is {self.bracket}{basis}."
             case "met at the highest load" if self.met is not None:
-                return f"Capacity at {slo} is at least {self.met:.3g} {self.unit}, the highest load searched{basis}."
+                return f"Capacity at {slo} is at least {_load(self.met)} {self.unit}, the highest load searched{basis}."
             case "missed at the lowest load" if self.missed is not None:
-                return f"Capacity at {slo} is below {self.missed:.3g} {self.unit}, the lowest load searched{basis}."
+                return f"Capacity at {slo} is below {_load(self.missed)} {self.unit}, the lowest load searched{basis}."
             case _:
                 return f"Capacity at {slo} is {self.bracket}{basis}. {more}"
+
+
+def _load(load: float) -> str:
+    return f"{load:,.0f}" if load >= 999.5 else f"{load:.3g}"

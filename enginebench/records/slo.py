@@ -39,7 +39,7 @@ class Objective:
     @property
     def statistic(self) -> str:
         """Return the percentile that is at the limit when the objective is just met, such as `p95`."""
-        return f"p{100 * self.q:g}"
+        return f"p{100 * self.q:.12g}"
 
     @property
     def name(self) -> str:
@@ -137,7 +137,7 @@ class RunObjectives:
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
     """Parse texts of one or several comma-separated objectives. Raises `ValueError` with a sentence."""
-    return tuple(_parse(part) for text in texts for part in text.split(",") if part.strip())
+    return tuple(dict.fromkeys(_parse(part) for text in texts for part in text.split(",") if part.strip()))
 
 
 def write_objectives(objectives: Iterable[Objective]) -> str:
@@ -175,6 +175,8 @@ def _refuse_mistakes(text: str) -> None:
         raise ValueError(f"an objective begins with its metric: write {turned[2]}_{turned[1]}={limit}, not `{text}`.")
     if sign not in {"", "="}:
         raise ValueError(f"an objective is a limit with `=`: write {name}={limit}, not `{text}`.")
+    if name == FAILURES and re.fullmatch(r"[0.]+", limit):
+        raise ValueError(f"a share of failures is above 0, such as failures=0.001, not `{text}`.")
     metric, _, statistic = name.partition("_p")
     if metric in OTHER_NAMES and statistic:
         meant = OTHER_NAMES[metric]

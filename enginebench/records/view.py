@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from enginebench.records.load import Profile
-from enginebench.records.request import CUT_OFF
+from enginebench.records.request import CENSORED
 from enginebench.records.rules import UNDECIDED, SloAnswer, is_failure
 from enginebench.records.slo import Objective
 from enginebench.records.stage import StagePlan
@@ -204,6 +204,9 @@ class ClassView:
     metrics: Mapping[str, Distribution]
     judgements: tuple[Judgement, ...]
 
+    def judgement(self, objective: Objective) -> Judgement | None:
+        return next((judgement for judgement in self.judgements if judgement.objective == objective), None)
+
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
@@ -268,7 +271,7 @@ class StageView:
 
     @property
     def cut_off(self) -> int:
-        return self.outcomes.get(CUT_OFF, 0)
+        return sum(self.outcomes.get(outcome, 0) for outcome in CENSORED)
 
     @property
     def failed(self) -> int:

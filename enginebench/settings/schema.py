@@ -242,7 +242,9 @@ def whole_numbers(text: str) -> list[int]:
         first, dash, rest = part.strip().partition("-")
         if dash:
             last, _, by = rest.partition(":")
-            numbers += range(int(first), int(last) + 1, int(by or first))
+            if not (part_numbers := range(int(first), int(last) + 1, int(by or first))):
+                raise ValueError(f"an empty range: {part}")
+            numbers += part_numbers
         else:
             numbers.append(int(first))
     return numbers

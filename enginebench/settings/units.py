@@ -9,7 +9,7 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 def in_seconds(text: str) -> str:
     """Replace every time with a unit by its seconds: `20x5m,60x90s` becomes `20x300,60x90`."""
-    return re.sub(r"(\d*\.?\d+)(ms|s|min|m|h)(?![a-z])", lambda time: f"{parse_seconds(time[0]):.15g}", text)
+    return re.sub(r"(\d*\.?\d+)(ms|s|min|m|h)(?![a-z\d])", lambda time: f"{parse_seconds(time[0]):.15g}", text)
 
 
 def parse_seconds(text: str) -> float:

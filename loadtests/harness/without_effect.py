@@ -73,6 +73,7 @@ RULES = (
         lambda s: len(s.output_tokens) == 1 and _in_all_classes(s, "output_tokens"),
         "if every class has its own output=",
     ),
+    WithoutEffect(("prompt_kind",), _in_conversations, "in conversations, whose turns are texts"),
     WithoutEffect(("shared_prefix_tokens",), lambda s: s.prompt_kind == "ids", "with --prompt-kind ids"),
 )
 

@@ -44,6 +44,7 @@ DATASET = str(QUESTIONS)
         pytest.param(
             {"prompt_kind": "ids", "shared_prefix_tokens": "9"}, "--shared-prefix-tokens .* ids", id="no words"
         ),
+        pytest.param({"turns": "3", "prompt_kind": "ids"}, "--prompt-kind .* turns are texts", id="ids in turns"),
         pytest.param({"endpoint": "messages", "ignore_eos": "yes"}, "--ignore-eos .* no such option", id="not there"),
         pytest.param({"trace": "t.jsonl", "stages": "4"}, "--stages .* at its own times", id="a trace with stages"),
         pytest.param({"trace": "t.jsonl", "output_tokens": "4"}, "--output-tokens .* with --trace", id="and lengths"),

@@ -10,6 +10,7 @@ from enginebench.records.formatting import (
     format_seconds,
     format_share,
     significant,
+    time_unit,
 )
 
 
@@ -64,9 +65,15 @@ def test_format_ratio(value: float, low: float | None, high: float | None, text:
 
 
 def test_shares_do_not_round_to_none_or_all() -> None:
-    shares = [format_share(share) for share in (0.0, 0.0001, 0.1234, 0.99999, 1.0, None)]
-    assert shares == ["0 %", "< 0.1 %", "12.3 %", "> 99.9 %", "100 %", "–"]
+    shares = [format_share(share) for share in (0.0, 0.0001, 0.1234, 0.9995, 0.99999, 1.0, None)]
+    assert shares == ["0 %", "< 0.1 %", "12.3 %", "> 99.9 %", "> 99.9 %", "100 %", "–"]
 
 
 def test_bytes_have_binary_prefixes() -> None:
-    assert [format_bytes(size) for size in (512, 1536 * 2**20, None)] == ["512 B", "1.50 GiB", "–"]
+    assert [format_bytes(size) for size in (512, 1023.7 * 2**20, 1536 * 2**20, None)] == [
+        *("512 B", "1.00 GiB", "1.50 GiB", "–")
+    ]
+
+
+def test_a_column_of_durations_is_in_seconds_if_the_largest_would_be_a_thousand_milliseconds() -> None:
+    assert [time_unit([value]).name for value in (0.9994, 0.9996, 0.0009994, 0.0009996)] == ["ms", "s", "µs", "ms"]

@@ -48,6 +48,11 @@ def test_a_limit_has_a_unit_or_is_in_seconds(text: str, limit: float) -> None:
     assert parse_objectives([str(objective)]) == parse_objectives([objective.typed]) == (objective,)
 
 
+def test_an_objective_counts_once_and_keeps_its_digits() -> None:
+    (objective,) = parse_objectives(["ttft_p99.99999=1,ttft_p99.99999=1s", "ttft_p99.99999=1000ms"])
+    assert str(objective) == "ttft_p99.99999=1"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -55,6 +60,7 @@ def test_a_limit_has_a_unit_or_is_in_seconds(text: str, limit: float) -> None:
         ("itl_p95=0.1", "itl is called tpot here: write tpot_p95=0.1, not `itl_p95=0.1`."),
         ("p95_ttft=0.5", "an objective begins with its metric: write ttft_p95=0.5, not `p95_ttft=0.5`."),
         ("ttft_p95<0.5", "an objective is a limit with `=`: write ttft_p95=0.5, not `ttft_p95<0.5`."),
+        ("failures=0", "a share of failures is above 0, such as failures=0.001, not `failures=0`."),
         ("ttft_p95<=500ms", "an objective is a limit with `=`: write ttft_p95=500ms, not `ttft_p95<=500ms`."),
     ],
 )

@@ -34,9 +34,9 @@ from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.calibration.scripted_server import SPREAD
 from loadtests.harness.command.guard import start_guarded
 from loadtests.harness.command.server_process import LOCUST
-from loadtests.harness.run.calibration import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
+from loadtests.harness.run.saved_calibration import Calibration, Cell, Condition, Error
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
 ANSWER_SECONDS = 1.0  # of an answer, including the wait for its first token

@@ -5,10 +5,11 @@ To add an option, add its field here, and its name in the dialect of each API th
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
+
+import msgspec
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import api_setting
@@ -19,7 +20,7 @@ SEVERAL_ANSWERS = ("n", "best_of")  # fields that ask for more than one answer t
 def checked_object(text: str) -> str:
     """Check that the text is empty or a JSON object that asks for one answer. Raises `UserMistake`."""
     try:
-        value = json.loads(text or "{}")
+        value = msgspec.json.decode(text or "{}")
     except ValueError as error:
         raise UserMistake(f"this is not JSON ({error}): `{text}`.") from None
     if not isinstance(value, dict):

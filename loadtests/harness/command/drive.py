@@ -252,8 +252,11 @@ def end(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) -> None:
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        pass
+    finally:  # after a second Ctrl-C, too
+        if process.poll() is None:
+            process.kill()
+    process.wait()
 
 
 def _meta(folder: Path) -> RunMeta | None:

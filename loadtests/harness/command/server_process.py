@@ -84,11 +84,13 @@ class StartedServer:
         with closing(self._http), closing(self._guard), suppress(ProcessLookupError):  # nothing of the group is left
             self.terminate()
             ends = time.monotonic() + (STOP_LIMIT if kind is None else STOP_LIMIT / 10)
-            while time.monotonic() < ends:
-                self._process.poll()
-                os.killpg(self._process.pid, 0)
-                time.sleep(MIN_POLL)
-            os.killpg(self._process.pid, signal.SIGKILL)
+            try:
+                while time.monotonic() < ends:
+                    self._process.poll()
+                    os.killpg(self._process.pid, 0)
+                    time.sleep(MIN_POLL)
+            finally:  # after a second Ctrl-C, too
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def terminate(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from enginebench.records.formula import reader
 from enginebench.records.metrics import FIRST_TOKENS, SEEN_TOKENS
-from enginebench.records.request import CUT_OFF, Outcome, RequestRecord
+from enginebench.records.request import CENSORED, Outcome, RequestRecord
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.histogram import Histogram
@@ -137,7 +137,7 @@ class LiveCounts:
             value = bucketed.value(record)
             if value is not None:
                 bucket = bisect_left(bucketed.edges, value)
-                is_bound = record.outcome == CUT_OFF and bucketed.is_bound(record) == 1
+                is_bound = record.outcome in CENSORED and bucketed.is_bound(record) == 1
                 for counts in counted:
                     counts.histogram(name).put(bucket, value, is_bound)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
@@ -24,6 +25,7 @@ from loadtests.harness.recording.recorder import Recorder
 INTERVAL = 1.0  # seconds between two samples
 TICK = 0.02  # seconds of the timer
 MAX_SERIES = 5000  # of a page: a server of eight GPUs has a tenth of that
+HISTOGRAM = re.compile(r"[\w:]+_bucket[{ ]")
 FAMILIES = ("enginebench_", *chain.from_iterable(SERVERS.values()), "DCGM_FI_", "process_")
 """Families of `/metrics` that are kept: of our server, other servers, GPU exporters, and the server process."""
 
@@ -60,7 +62,7 @@ def parse_metrics(text: str) -> dict[str, float]:
     Histogram buckets are left out: they are ten times the rest, and no report uses them. A malformed page gives the
     values before its first error.
     """
-    lines = (line for line in text.split("\n") if line.startswith(FAMILIES) and "_bucket" not in line)
+    lines = (line for line in text.split("\n") if line.startswith(FAMILIES) and not HISTOGRAM.match(line))
     kept = "".join(f"{line}\n" for line in islice(lines, MAX_SERIES))
     values = {}
     try:

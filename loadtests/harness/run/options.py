@@ -84,8 +84,10 @@ class _Lines(argparse.Action):
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
     ) -> None:
-        before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, values if before == self.default else f"{before}\n{values}")
+        typed = getattr(namespace, TYPED, [])
+        more = f"{getattr(namespace, self.dest)}\n{values}" if self.dest in typed else values
+        setattr(namespace, self.dest, more)
+        setattr(namespace, TYPED, [*typed, self.dest])
 
 
 def _checked(setting: Setting) -> Callable[[str], str]:

@@ -13,13 +13,13 @@ from enginebench.records.run import RunEvent, RunMeta
 from enginebench.records.stage import StagePlan
 from loadtests.harness.client.authentication import KEY_VARIABLE
 from loadtests.harness.client.server_address import Address, is_same_server, with_scheme
-from loadtests.harness.run.calibration import load, path_here
 from loadtests.harness.run.fitting import fitted, within_context
 from loadtests.harness.run.host import clock_id, commit_here, host_facts, versions
 from loadtests.harness.run.options import PROMPT_SET, REPEAT, SERVER_EVENTS, command_of_run
 from loadtests.harness.run.own_limits import raise_priority
 from loadtests.harness.run.results_folder import new_folder
 from loadtests.harness.run.run_plan import RunPlan
+from loadtests.harness.run.saved_calibration import load, path_here
 from loadtests.harness.run.target import Target, label_of
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.stages import in_seconds

@@ -6,6 +6,7 @@ them, to every worker before the worker's test starts, including workers that jo
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import Namespace
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class RunPlan:
     def folder_here(self, runs: Path) -> Path:
         """Return the planner's folder if this process has the same disk, else a folder with its name."""
         shared = Path(self.folder)
-        if (shared / "meta.json").exists():
+        if os.path.exists(shared / "meta.json"):  # not Path.exists, which fails where it may not look
             return shared
         return (runs / self.meta.run_id).absolute()
 

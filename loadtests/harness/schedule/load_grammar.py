@@ -71,7 +71,8 @@ def write_steps(steps: Sequence[LoadStep]) -> str:
 
 
 def _steps(text: str, loads: Callable[[str], Iterable[Load]]) -> Iterator[LoadStep]:
-    for step in filter(None, in_seconds(text.replace(" ", "")).split(",")):
+    text = re.sub(r"(?<=x)[^,+]+", lambda length: in_seconds(length[0]), text.replace(" ", ""))
+    for step in filter(None, text.split(",")):
         numbers, has_length, seconds = (step, "", "") if "+" in step else step.partition("x")
         for load in loads(numbers):
             yield LoadStep(load, _positive(float(seconds)) if has_length else None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from enginebench.records.load import TRACE, Rate
-from enginebench.records.stage import Extent, StagePlan
+from enginebench.records.stage import MAX_DURATION, Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.arrivals import Second
 
@@ -99,6 +99,11 @@ def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePl
         what = "sessions" if trace.has_sessions else "requests"
         raise UserMistake(f"the trace {name} has no times: set the {what} per second with --rate.")
     seconds = trace.times[-1] + LAST
+    if seconds > MAX_DURATION:
+        raise UserMistake(
+            f"the trace {name} lasts {seconds:,.0f} s, and {MAX_DURATION:,} s are the most: its times are not all from "
+            "one clock, or not in the format's unit."
+        )
     amount, share = warm_up
     before = amount * seconds if share else amount
     rate = Rate(len(trace.arrivals) / max(seconds, 1.0), TRACE)

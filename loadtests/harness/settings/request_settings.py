@@ -89,6 +89,8 @@ class RequestSettings(Sampling):
         "Seed of lengths and arrivals. Any value but 0 also fixes the prompts: every run with that seed sends the same "
         "ones, which a prefix cache may hold.",
         metavar="N",
+        least=-(2**63),
+        most=2**63 - 1,
     )
     keep_answers: bool = api_setting(
         False, "Record the text of each answer, so that reports say where answers differ; see the scenario answers."

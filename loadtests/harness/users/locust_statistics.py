@@ -11,7 +11,7 @@ from collections import deque
 from locust.env import Environment
 
 from enginebench.records.metrics import BY_NAME, E2E, REQUEST_METRICS
-from enginebench.records.request import CUT_OFF, RequestRecord
+from enginebench.records.request import CENSORED, RequestRecord
 from enginebench.records.stage import SECOND
 from loadtests.harness.live.counts import AT_A_TIME
 
@@ -35,7 +35,7 @@ class LocustStatistics:
         self._ended: deque[tuple[str, RequestRecord, int]] = deque()
 
     def request_ended(self, path: str, record: RequestRecord, answer_bytes: int) -> None:
-        if record.outcome != CUT_OFF:  # stopped by the end of the run: neither success nor failure
+        if record.outcome not in CENSORED:  # stopped by the end of the run: neither success nor failure
             self._ended.append((path, record, answer_bytes))
 
     def enter(self) -> bool:

@@ -71,7 +71,7 @@ def _rows(name: str, **part: str) -> Iterator[Any]:
     pages = min(-(-total // PAGE), MAX_PAGES)
     shortened = 0
     for number in range(pages):
-        offset = number * total // pages if pages == MAX_PAGES else number * PAGE
+        offset = number * total // pages if total > PAGE * MAX_PAGES else number * PAGE
         page = first if number == 0 else _asked(name, "rows", **part, offset=offset, length=PAGE)
         for row in page["rows"]:
             shortened += bool(row["truncated_cells"])

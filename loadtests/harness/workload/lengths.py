@@ -7,18 +7,19 @@ from random import Random
 from enginebench.settings.schema import UserMistake, whole_numbers
 from loadtests.harness.workload.random_number import RandomNumber
 
+MAX_TOKENS = 10_000_000  # of a prompt or an answer, the context of the longest models
 GRAMMAR = "64, uniform:16-128, normal:64,10 or lognormal:64,0.5 (median, sigma)"
 
 
 class Lengths(RandomNumber):
-    """A distribution of whole numbers of tokens, at least 1."""
+    """A distribution of whole numbers of tokens, from 1 to `MAX_TOKENS`."""
 
     __slots__ = ()
 
     def draw(self, rng: Random) -> int:
         if self.kind == "uniform":
             return rng.randint(int(self.a), int(self.b))
-        return max(1, round(self.sample(rng)))
+        return max(1, round(min(self.sample(rng), MAX_TOKENS)))
 
 
 def parse_lengths(text: str) -> Lengths:
@@ -26,10 +27,10 @@ def parse_lengths(text: str) -> Lengths:
     try:
         lengths = Lengths.parse(text)
         decimal = lengths.kind in {"fixed", "uniform"} and not (lengths.a.is_integer() and lengths.b.is_integer())
-        if lengths.a < 1 or decimal:
+        if lengths.a < 1 or decimal or max(lengths.a, lengths.b) > MAX_TOKENS:
             raise ValueError
     except ValueError:
-        raise UserMistake(f"a length in tokens is {GRAMMAR}, not `{text}`.") from None
+        raise UserMistake(f"a length in tokens is {GRAMMAR}, {MAX_TOKENS:,} at most, not `{text}`.") from None
     return lengths
 
 

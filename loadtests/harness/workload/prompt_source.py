@@ -115,11 +115,14 @@ class PromptSource:
             return start + self._text(rest, rng) + INSTRUCTION
         return start + self._text(max(least, rest + self.instruction), rng)
 
-    def of_blocks(self, tokens: int, blocks: Sequence[str], block_tokens: int, rng: Random) -> str:
+    def of_blocks(self, tokens: int, blocks: Sequence[str], block_tokens: int, rng: Random) -> str | tuple[int, ...]:
         """Return a prompt of `tokens` tokens made of named blocks, and of further words if the blocks are too short.
 
-        The first block includes the chat template. Prompts that begin with the same blocks begin with the same text.
+        The first block includes the chat template. Prompts that begin with the same blocks begin with the same text,
+        or with the same token ids.
         """
+        if self.kind == "ids":
+            return tuple(chain.from_iterable(self._block_ids(name, block_tokens) for name in blocks))[:tokens]
         parts, left = [START], tokens - self.template
         for name in blocks:
             size = block_tokens - (self.template if len(parts) == 1 else 0)
@@ -153,6 +156,10 @@ class PromptSource:
     def _block(self) -> Callable[[str, int], str]:
         """Return a cached function for the text of a block: a session repeats most blocks in each request."""
         return lru_cache(KEPT_BLOCKS)(lambda name, tokens: self._text(tokens, Random(f"block {name}")))
+
+    @cached_property
+    def _block_ids(self) -> Callable[[str, int], tuple[int, ...]]:
+        return lru_cache(KEPT_BLOCKS)(lambda name, tokens: self.token_ids(tokens, Random(f"block {name}")))
 
     def _shared(self, tokens: int, seed: str) -> str:
         if (tokens, seed) not in self._made:

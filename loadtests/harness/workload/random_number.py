@@ -50,16 +50,16 @@ class RandomNumber:
         raise ValueError
 
     def __str__(self) -> str:
-        most = "" if self.most is None else f",{self.most:g}"
+        most = "" if self.most is None else f",{self.most:.15g}"
         match self.kind:
             case "fixed":
-                return f"{self.a:g}"
+                return f"{self.a:.15g}"
             case "uniform":
-                return f"uniform:{self.a:g}-{self.b:g}"
+                return f"uniform:{self.a:.15g}-{self.b:.15g}"
             case "exponential":
-                return f"exponential:{self.a:g}{most}"
+                return f"exponential:{self.a:.15g}{most}"
             case _:
-                return f"{self.kind}:{self.a:g},{self.b:g}{most}"
+                return f"{self.kind}:{self.a:.15g},{self.b:.15g}{most}"
 
     def scaled(self, factor: float) -> Self:
         """Return the distribution of the numbers multiplied by `factor`."""

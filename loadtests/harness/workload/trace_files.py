@@ -47,7 +47,7 @@ def read_trace(path: str) -> Trace:
     """Raise `UserMistake` if the file is missing or has no known format."""
     try:
         form, first, numbered = _begun(Path(path))
-        arrivals = list(_run(Path(path)) if form == "run" else _arrivals(path, form, first, numbered))
+        arrivals = list(_run(Path(path)) if form == "run" else _arrivals(path, form, numbered))
     except (OSError, EOFError, zlib.error) as error:  # the last two for damaged compressed files
         raise UserMistake(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     except UnicodeDecodeError:
@@ -75,9 +75,9 @@ def _begun(path: Path) -> tuple[str, Any, Rows]:
     return "lines" if is_text else _guessed(path, first), first[0][1], chain(first, numbered)
 
 
-def _arrivals(path: str, form: str, first: Any, numbered: Rows) -> Arrivals:
+def _arrivals(path: str, form: str, numbered: Rows) -> Arrivals:
     """Raise `OSError` and `UserMistake`."""
-    read = BY_ROW[form] if form in BY_ROW else FORMATS[form].fitting(first).read
+    read = BY_ROW[form] if form in BY_ROW else FORMATS[form].read
     for place, row in numbered:
         try:
             yield from read(row, place)

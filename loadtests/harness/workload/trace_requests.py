@@ -13,7 +13,8 @@ from typing import Any
 
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
-from loadtests.harness.workload.trace_tables import Row, following, number_of, seconds_of
+from loadtests.harness.workload.lengths import MAX_TOKENS
+from loadtests.harness.workload.trace_tables import Row, following, number_of, seconds_of, session_name
 
 ABOUT = ("input", "context")  # text that an instruction or a question refers to: Alpaca, Dolly
 TEXTS: Mapping[str, tuple[str, ...]] = {
@@ -69,7 +70,7 @@ def read_conversation(row: Any, place: str) -> Iterator[TraceArrival | None]:
         raise UserMistake("its conversation is not a list of turns")
     if row.get("tools"):
         raise UserMistake("its `tools` are in a form that no API takes")
-    session = place if row.get("id") is None else str(row["id"])
+    session = place if row.get("id") is None else session_name(row["id"])
     before = [("system", str(row["system"]))] if row.get("system") else []
     answered = False
     for number, value in enumerate(turns, 1):
@@ -163,8 +164,8 @@ def _count(row: Row, name: str) -> int | None:
         number = number_of(value)
     except UserMistake:
         number = 0.0
-    if isinstance(value, bool) or number <= 0 or number % 1:
-        raise UserMistake(f"`{name}` is not a whole number above 0, or null: {value!r}")
+    if isinstance(value, bool) or not 0 < number <= MAX_TOKENS or number % 1:
+        raise UserMistake(f"`{name}` is not a whole number from 1 to {MAX_TOKENS:,}, or null: {value!r}")
     return int(number)
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from enginebench.records.stage import MAX_DURATION
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import TraceArrival, TraceRequest
+from loadtests.harness.workload.lengths import MAX_TOKENS
 
 Row = Mapping[str, Any]
 
@@ -32,24 +34,19 @@ class Columns:
     block_tokens: int = 0
     delay: str = ""
 
-    def fitting(self, first: Any) -> Columns:
-        """Return the columns, without the times if the file's first row has none."""
-        return self if not isinstance(first, Mapping) or self.time in first else replace(self, time="")
-
     def read(self, row: Any, place: str) -> Iterator[TraceArrival | None]:
         """Yield the request; `None` if it failed and has no tokens. Raises `UserMistake`."""
         if not isinstance(row, Mapping):
             raise UserMistake("it is not a JSON object")
         session = following(row, self.session, self.delay)
-        time = "" if "pause" in session and self.time not in row else self.time
-        if missing := [name for name in (self.prompt, self.output, time) if name and name not in row]:
+        if missing := [name for name in (self.prompt, self.output) if name not in row]:
             raise UserMistake(f"it has no {missing[0]}, only {', '.join(row)}")
         prompt, output = (_whole(row[name] or 0) for name in (self.prompt, self.output))
         if prompt <= 0 or output <= 0:
             yield None
             return
         request = TraceRequest(prompt, output, self._blocks(row, prompt), self.block_tokens, row=place, **session)
-        yield TraceArrival(seconds_of(row[time], self.unit) if time else None, (request,))
+        yield TraceArrival(seconds_of(row[self.time], self.unit) if self.time in row else None, (request,))
 
     def _blocks(self, row: Row, prompt: int) -> tuple[int, ...]:
         """Return the names of the blocks. Other traces have the same columns with another size of blocks, which is a
@@ -86,12 +83,20 @@ def format_of(first: Row) -> str | None:
 def following(row: Row, session: str, delay: str) -> dict[str, Any]:
     """Return the fields `session`, and if the row has a delay, `pause`. Raises `UserMistake`."""
     name, pause = row.get(session) if session else None, row.get(delay) if delay else None
-    fields: dict[str, Any] = {"session": None if name in (None, "") else str(name)}
+    fields: dict[str, Any] = {"session": None if name in (None, "") else session_name(name)}
     if pause in (None, "") or (fields["session"] is None and number_of(pause) == 0):
         return fields
-    if fields["session"] is None or number_of(pause) < 0:
-        raise UserMistake(f"its `{delay}` of {pause} needs a `{session}`, and to be 0 or more")
+    if fields["session"] is None or not 0 <= number_of(pause) / 1000 <= MAX_DURATION:
+        raise UserMistake(f"its `{delay}` of {pause} ms needs a `{session}`, and to be from 0 to {MAX_DURATION:,} s")
     return fields | {"pause": number_of(pause) / 1000}
+
+
+def session_name(name: Any) -> str:
+    """Raises `UserMistake` for half a character, which JSON's escapes allow."""
+    text = str(name)
+    if not text.isascii() and text != text.encode(errors="replace").decode():
+        raise UserMistake(f"its session {text!r} is not text")
+    return text
 
 
 def number_of(value: Any) -> float:
@@ -107,8 +112,8 @@ def number_of(value: Any) -> float:
 
 def _whole(value: Any) -> int:
     """Raises `UserMistake`."""
-    if number_of(value) % 1:
-        raise UserMistake(f"`{value}` is no whole number")
+    if number_of(value) % 1 or number_of(value) > MAX_TOKENS:
+        raise UserMistake(f"`{value}` is no whole number up to {MAX_TOKENS:,}")
     return int(number_of(value))
 
 

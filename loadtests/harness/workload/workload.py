@@ -91,10 +91,9 @@ class Workload:
         """Return the texts of a recorded request, or words of its length with the prefixes that it shared."""
         if request.messages or request.prompt_tokens is None:
             return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
-        if self.source.kind == "ids":
-            return self.source.token_ids(request.prompt_tokens, rng)
         if not request.blocks:
-            return self.source.prompt(request.prompt_tokens, rng)
+            ids = self.source.kind == "ids"
+            return (self.source.token_ids if ids else self.source.prompt)(request.prompt_tokens, rng)
         blocks = [f"{self.set_name}/{name}" for name in request.blocks]
         return self.source.of_blocks(request.prompt_tokens, blocks, request.block_tokens, rng)
 

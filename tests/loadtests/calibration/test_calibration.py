@@ -20,7 +20,7 @@ from enginebench.analysis.write.sentence import sentence
 from enginebench.cli import app
 from enginebench.studies.calibrate.report import document_of
 from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid
-from loadtests.harness.run.calibration import LIMIT, Calibration, Cell, Error, keep, load, save
+from loadtests.harness.run.saved_calibration import LIMIT, Calibration, Cell, Error, keep, load, save
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 
@@ -30,7 +30,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Calibrati
     meanwhile."""
     folder = tmp_path_factory.mktemp("calibrated")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loadtests.harness.run.calibration.platformdirs.user_data_path", lambda _: folder)
+        patch.setattr("loadtests.harness.run.saved_calibration.platformdirs.user_data_path", lambda _: folder)
         patch.setattr("os.cpu_count", lambda: 1)
         patch.setattr("loadtests.harness.calibration.calibrate.BUSY", "import time; time.sleep(600)")
         done = CliRunner().invoke(app, ["calibrate", "--loads", "10x50", "--seconds", "2", "--processes", "2"])

@@ -283,7 +283,7 @@ def test_extra_fields_are_merged_as_rfc_7396_says(
                 '{"choices":[{"delta":{"content":"a b"},"logprobs":{"content":['
                 '{"token":"a","logprob":-0.5},{"token":" b","logprob":-1}]}}]}',
                 '{"choices":[{"delta":{"content":"c"},"logprobs":{"content":[{"token":"c","logprob":-2.5}]}}]}',
-                '{"choices":[{"delta":{},"logprobs":null,"finish_reason":"stop"}]}',
+                '{"choices":[{"delta":{},"logprobs":{"content":[{"token":"d","logprob":NaN}]},"finish_reason":"stop"}]}',
             ],
             id="chat: an object for each token",
         ),

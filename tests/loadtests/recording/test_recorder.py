@@ -87,6 +87,7 @@ enginebench_time_to_first_token_seconds_bucket{engine="fake",le="0.1"} 5.0
 enginebench_time_to_first_token_seconds_sum{engine="fake"} 1.25
 enginebench_time_to_first_token_seconds_created{engine="fake"} 1.7e9
 vllm:num_requests_waiting{model="a b}"} 7 1700000000
+vllm:num_requests_waiting{model="/mnt/s3_bucket/m"} 2
 process_cpu_seconds_total 12.5
 enginebench_kv_cache_usage_ratio NaN
 vllm_kv_cache_usage_perc{model="a\u2028b"} 0.5
@@ -96,6 +97,7 @@ python_info{version="3"} 1.0
         'enginebench_requests_running{engine="fake"}': 3.0,
         'enginebench_time_to_first_token_seconds_sum{engine="fake"}': 1.25,
         'vllm:num_requests_waiting{model="a b}"}': 7.0,
+        'vllm:num_requests_waiting{model="/mnt/s3_bucket/m"}': 2.0,
         'vllm_kv_cache_usage_perc{model="a\u2028b"}': 0.5,
         "process_cpu_seconds_total": 12.5,
     }

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -130,6 +131,20 @@ def test_files_as_they_are_found(tmp_path: Path, data: bytes, expected: list[tup
         pytest.param(AZURE + b"/chat,9,5\n", "line 2 .*: `/chat` is no time", id="no time"),
         pytest.param(AZURE + b"0,1e999,5\n", "line 2 .*: `1e999` is no number", id="endless tokens"),
         pytest.param(AZURE + b'0,"1,234",5\n', "line 2 .*: `1,234` is no number", id="thousands with a comma"),
+        pytest.param(AZURE + b"0,9,1e12\n", "line 2 .*: `1e12` is no whole number up to 10,0", id="a time as tokens"),
+        pytest.param(
+            b'{"input_length":9,"output_length":5}\n{"timestamp":1,"input_length":9,"output_length":5}\n',
+            "row 1 of .*: it has no time, and other rows have one", id="a first row without a time",
+        ),
+        pytest.param(
+            b'{"timestamp":0,"input_length":9,"output_length":5,"session_id":"\\ud83d"}\n',
+            "row 1 of .*: its session .* is not text", id="a session of half a character",
+        ),
+        pytest.param(
+            b'{"timestamp":0,"input_length":9,"output_length":5,"session_id":"a"}\n'
+            b'{"delay":1e300,"input_length":9,"output_length":5,"session_id":"a"}\n',
+            "row 2 of .*: its `delay` of 1e.300 ms needs .* from 0 to 100,000,000 s", id="a pause without an end",
+        ),
         pytest.param(b"TIMESTAMP;ContextTokens\n0;9\n", "line 2 has TIMESTAMP;ContextTokens", id="semicolons"),
         pytest.param(
             b'{"timestamp":0,"input_length":9,"output_length":5}\n{"timestamp":1,', "line 2 .* is not JSON",
@@ -158,6 +173,13 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path, data: bytes, sentence: st
     file.write_bytes(data)
     with pytest.raises(ValueError, match=sentence):
         read_trace(str(file))
+
+
+def test_a_trace_whose_times_are_from_two_clocks_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text("".join(f'{{"timestamp":{at},"input_length":9,"output_length":5}}\n' for at in (0, 1700000000000)))
+    with pytest.raises(ValueError, match=r"the trace trace\.jsonl lasts 1,700,000,000 s"):
+        trace_stage(str(file), read_trace(str(file)), (0.0, False))
 
 
 @pytest.mark.parametrize("name", ["mooncake.jsonl", "burstgpt.csv", "sharegpt.json"])
@@ -210,13 +232,21 @@ def test_blocks_that_are_shared_are_the_same_text() -> None:
     source = assumed("words", chat=True)
 
     def prompt(tokens: int, names: list[int]) -> list[str]:
-        return source.of_blocks(tokens, list(map(str, names)), 100, Random(tokens)).split()
+        return str(source.of_blocks(tokens, list(map(str, names)), 100, Random(tokens))).split()
 
     one, other, third = prompt(250, [0, 1, 2]), prompt(230, [0, 1]), prompt(80, [4])
     shared = 200 - source.template
     assert one[: shared + 1] == other[: shared + 1]
     assert one[shared + 1 :] != other[shared + 1 : len(one)]
     assert [len(each) - 1 + source.template for each in (one, other, third)] == [250, 230, 80]
+
+
+def test_blocks_that_are_shared_are_the_same_token_ids() -> None:
+    source = replace(assumed("ids", chat=False), ids=tuple(range(1000)))
+    one, other = (source.of_blocks(tokens, ["0", "1", str(tokens)], 100, Random(tokens)) for tokens in (250, 230))
+    assert (len(one), len(other)) == (250, 230)
+    assert one[:200] == other[:200]
+    assert one[200:230] != other[200:]
 
 
 def finished(locust: Locust) -> Locust:

@@ -276,6 +276,38 @@ def test_a_search_stays_in_its_range_and_certifies_its_end() -> None:
     assert min(probe.load for probe in below.probes) == 1 / 16
 
 
+@pytest.mark.parametrize(("start", "highest"), [(30.0, 500.0), (7.0, 12_345.0), (1.0, 10.4)])
+def test_an_end_that_is_no_round_number_is_reached(start: float, highest: float) -> None:
+    """30 / 64 has more digits than a load that is searched."""
+    beyond = searched(lambda _: 0.0, start=start, lowest=start / 64, highest=highest)
+    assert (beyond.met, beyond.missed) == (highest, None)
+    below = searched(lambda _: 1.0, start=start, lowest=start / 64, highest=highest)
+    assert (below.met, below.missed) == (None, start / 64)
+    assert SearchPlan("users", (TTFT,), start, highest, 0.2, 600).goal().highest == math.floor(highest)
+
+
+@pytest.mark.parametrize(
+    ("start", "first", "capacity"),
+    [
+        pytest.param(1.0, 1, 40, id="a cold start at the lowest load"),
+        pytest.param(64.0, 0, 40, id="a lucky probe at the highest load"),
+    ],
+)
+def test_a_misleading_probe_at_an_end_of_the_range_does_not_hold_the_search_there(
+    start: float, first: int, capacity: int
+) -> None:
+    search, rng = Search(Goal((0.05,), start=start, lowest=1.0, highest=64.0, whole=True)), Random(7)
+    search.look(counts([first] * 20 + [0] * 4))
+    while (probe := search.probe) is not None and len(search.probes) < 60:
+        bad = [int(rng.random() < (0.001 if probe.load <= capacity else 0.6)) for _ in range(probe.most_requests)]
+        for n in range(20, len(bad) + 20, 20):
+            if search.look(counts(bad[:n])) is not None:
+                break
+    assert search.probes[0].load == start
+    assert (search.met or 0) <= capacity < (search.missed or 0)
+    assert search.precise
+
+
 def test_shares_at_the_limit_everywhere_certify_nothing() -> None:
     search = searched(lambda _: 0.05, most=60_000, highest=64)
     assert (search.met, search.missed) == (None, None)
@@ -344,6 +376,11 @@ def test_a_search_out_of_time_ends_undecided() -> None:
             "Capacity at ttft_p95=0.2 is about 33.3 req/s; at least 27 certified (0 probes, 5 requests). "
             "A longer search may reach ± 20 %: raise --search-seconds.",
             id="one side",
+        ),
+        pytest.param(
+            SearchRecord("rate", "req/s", ("ttft_p95=0.2",), 0.2, "running", 1234.0, 999.6, 1400.0),
+            "capacity about 1,234 req/s; at least 1,000, at most 1,400 certified",
+            id="thousands",
         ),
         pytest.param(
             SearchRecord("users", "users", ("ttft_p95=0.2",), 0.2, "running", 8.0, 7.0, 9.0),

@@ -166,9 +166,16 @@ def test_each_line_of_a_text_file_is_a_prompt(tmp_path: Path, name: str) -> None
                      "row 1 of PATH: its `messages` do not have the text of its `prompt`: leave one of them in the "
                      "file.", id="another prompt than its messages"),
         pytest.param(jsonl({"prompt": "a", "output_tokens": float("nan")}),
-                     "row 1 of PATH: `output_tokens` is not a whole number above 0, or null: nan.", id="NaN"),
+                     "row 1 of PATH: `output_tokens` is not a whole number from 1 to 10,000,000, or null: "
+                     "nan.", id="NaN"),
         pytest.param(jsonl({"prompt": "a", "output_tokens": 2.5}),
-                     "row 1 of PATH: `output_tokens` is not a whole number above 0, or null: 2.5.", id="half a token"),
+                     "row 1 of PATH: `output_tokens` is not a whole number from 1 to 10,000,000, or null: "
+                     "2.5.", id="half a token"),
+        pytest.param(jsonl({"prompt": "a", "max_tokens": 2**63 - 1}),
+                     "row 1 of PATH: `max_tokens` is not a whole number from 1 to 10,000,000, or null: "
+                     "9223372036854775807.", id="no limit"),
+        pytest.param(b'{"prompt": "a", "session_id": "\\ud83d"}',
+                     "row 1 of PATH: its session '\\ud83d' is not text.", id="a session of half a character"),
         pytest.param(jsonl({"prompt": "a", "output_tokens": 2, "max_tokens": 3}),
                      "row 1 of PATH: its `output_tokens` and `max_tokens` differ.", id="two limits"),
         pytest.param(jsonl({"messages": []}), "row 1 of PATH: its `messages` are not a list of messages.",
@@ -195,10 +202,9 @@ def test_each_line_of_a_text_file_is_a_prompt(tmp_path: Path, name: str) -> None
         pytest.param(b"input_length,output_length,hash_ids\n1000,5,[]\n",
                      "line 2 of PATH: `hash_ids` is not a list.", id="blocks as text"),
         pytest.param(jsonl({"input_length": 9.5, "output_length": 5}),
-                     "row 1 of PATH: `9.5` is no whole number.", id="half a token of a prompt"),
+                     "row 1 of PATH: `9.5` is no whole number up to 10,000,000.", id="half a token of a prompt"),
         pytest.param(jsonl({"timestamp": 0, "input_length": 9, "output_length": 5}, {"input_length": 9,
-                           "output_length": 5}), "row 2 of PATH: it has no timestamp, only input_length, "
-                     "output_length.",
+                           "output_length": 5}), "row 2 of PATH: it has no time, and other rows have one.",
                      id="a row without its time"),
         pytest.param(jsonl({"prompt": "a", "timestamp": 1}, {"prompt": "b"}),
                      "row 2 of PATH: it has no time, and other rows have one.", id="a prompt without its time"),

@@ -20,6 +20,7 @@ SPLITS = {
     "o/one": {"default": {"train": 250}},
     "o/usual": {"default": {"train": 3, "test": 2}, "other": {"train": 1}},
     "o/large": {"main": {"test": 20_000}},
+    "o/almost": {"default": {"train": 4950}},
     "o/cut": {"main": {"train": 3}},
     "o/several": {"a": {"x": 1, "y": 1}, "b": {"z": 1}},
     "o/busy": {"main": {"train": 1}},
@@ -96,6 +97,7 @@ def texts(name: str) -> list[str]:
         pytest.param("hf:o/cut", (0, 2), id="without shortened rows"),
         pytest.param("hf:o/busy", (0,), id="asked again after 429"),
         pytest.param("hf:o/large", [400 * page + row for page in range(50) for row in range(100)], id="spread pages"),
+        pytest.param("hf:o/almost", range(4950), id="all of a few less than that many pages"),
     ],
 )
 def test_rows_are_those_of_the_split_and_are_kept(name: str, rows: list[int], viewer: type[Viewer]) -> None:

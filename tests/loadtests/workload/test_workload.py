@@ -73,7 +73,14 @@ def test_lengths_are_drawn_as_told(text: str, low: int, high: int, middle: int) 
     assert str(parse_lengths(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "0", "-3", "many", "uniform:9-3", "uniform:5", "lognormal:64", "1.5"])
+def test_no_length_is_beyond_all_contexts() -> None:
+    lengths, rng = parse_lengths("lognormal:64,30,99999999999"), Random(1)
+    assert max(lengths.draw(rng) for _ in range(100)) == 10_000_000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-3", "many", "uniform:9-3", "uniform:5", "lognormal:64", "1.5", "3000000000"]
+)
 def test_wrong_lengths_get_a_sentence_with_the_grammar(text: str) -> None:
     with pytest.raises(ValueError, match="uniform:16-128"):
         parse_lengths(text)
@@ -84,6 +91,7 @@ def test_wrong_lengths_get_a_sentence_with_the_grammar(text: str) -> None:
     [
         pytest.param("10,50-150:50", ("10", "50", "100", "150"), id="numbers and ranges: one stage each"),
         pytest.param("64", ("64",), id="one number"),
+        pytest.param("128000,1000000", ("128000", "1000000"), id="long contexts"),
         pytest.param("uniform:16-128", ("uniform:16-128",), id="one distribution"),
         pytest.param("lognormal:64,0.5", ("lognormal:64,0.5",), id="a distribution with a comma"),
     ],

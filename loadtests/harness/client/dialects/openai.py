@@ -116,7 +116,9 @@ class CompletionAnswer(Answer):
                 pairs = list(zip(tokens, logprobs, strict=False))
             case _:
                 return
-        valid = [(token, float(log)) for token, log in pairs if isinstance(token, str) and isinstance(log, int | float)]
+        valid = [
+            (token, log) for token, value in pairs if isinstance(token, str) and (log := _logprob(value)) is not None
+        ]
         before = self.token_ends[-1] if self.token_ends else 0
         self.token_ends += tuple(accumulate((len(token) for token, _ in valid), initial=before))[1:]
         self.logprobs += tuple(log for _, log in valid)
@@ -179,6 +181,11 @@ class TextCompletions(OpenAI):
         ids = [part for part in request.prompt if isinstance(part, int)]
         text = "\n\n".join(part.text for part in request.prompt if not isinstance(part, int))
         return self._body(request, "max_tokens", prompt=ids or text)
+
+
+def _logprob(value: Any) -> float | None:
+    """Return a finite number; servers with broken weights send NaN, which a record cannot have."""
+    return float(value) if isinstance(value, int | float) and -1e6 < value < 1e6 else None
 
 
 def _seconds(value: Any) -> float | None:

@@ -65,8 +65,8 @@ class Goal:
         return (1 + self.precision) / (1 - self.precision)
 
     def rounded(self, load: float) -> float:
-        load = min(max(load, self.lowest), self.highest)
-        return float(round(load)) if self.whole else float(f"{load:.4g}")
+        rounded = float(round(load)) if self.whole else float(f"{load:.4g}")
+        return min(max(rounded, self.lowest), self.highest)  # last, so that the ends of the range are reached
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +126,8 @@ class Search:
             return None
         self.probes.append(probe)
         self.probe = None
+        if not self._enclosed and probe.role != "locate" and probe.verdict == "undecided":
+            self._correct(probe)
         self._continue()
         return probe
 
@@ -194,6 +196,13 @@ class Search:
         """Return the mean seconds in flight of a request at loads that seem to be met."""
         return max((p.outcomes.stay for p in self.probes if p.verdict == "met"), default=0.0)
 
+    def _correct(self, futile: Probe) -> None:
+        """Turn the verdict of the locating probes at an end of the range that a longer probe does not confirm: a cold
+        start or a few good requests misled them."""
+        for probe in self.probes:
+            if probe.role == "locate" and probe.load == futile.load:
+                probe.verdict = "met" if futile.role == "above" else "missed"
+
     # The next probe.
 
     def _begin(self, load: float, role: ProbeRole) -> None:
@@ -210,7 +219,7 @@ class Search:
         self.next_look = DOUBLING[0] if role == "locate" else FIRST_LOOK
 
     def _continue(self) -> None:
-        if len(self.probes) >= MAX_PROBES:
+        if len(self.probes) >= MAX_PROBES or (self.precise and not self._enclosed):
             return
         if (load := self._locating()) is not None:
             self._begin(load, "locate")
@@ -234,7 +243,7 @@ class Search:
         """Return the next load by doubling, halving or bisecting; `None` if capacity is located, or cannot be."""
         goal, lows, highs = self.goal, self._leaning("met"), self._leaning("missed")
         tried = [p.load for p in self.probes if p.role == "locate"]
-        if len(tried) < len(self.probes):
+        if self._enclosed and len(tried) < len(self.probes):
             return None
         if not highs:
             return goal.rounded(2 * max(tried)) if max(tried) < goal.highest else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -49,7 +50,7 @@ class SearchPlan:
             precision=self.precision,
             start=self.start,
             lowest=1.0 if whole else self.start / 2**HALVINGS,
-            highest=self.highest,
+            highest=float(math.floor(self.highest)) if whole else self.highest,
             whole=whole,
             warm_up=max(MIN_WARM_UP, WARM_UP_LIMITS * max(limits, default=0.0)),
         )
