@@ -59,7 +59,8 @@ class SpeedAnswer:
 
     engine: str
     stage: str
-    ttft: Estimate  # p50, seconds
+    latency: Column
+    ttft: Estimate  # the latency at the lowest load, seconds
     user_tokens: Estimate  # tokens/s of one user
     busiest: str
     tokens: Estimate  # output tokens/s at the busiest load
@@ -219,6 +220,7 @@ class NoAnswer(Enum):
     DIFFERENT_WORKLOADS = "different_workloads"
     NO_COMMON_LOAD = "no_common_load"
     ALL_FAILED = "all_failed"
+    NONE_ENDED = "none_ended"
 
 
 Answer = (

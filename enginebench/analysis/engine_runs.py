@@ -10,7 +10,8 @@ from typing import Any
 from enginebench.analysis.stats.pooled_percentile import pooled_answered, pooled_percentile
 from enginebench.analysis.stats.repeats import repeats_interval, within_run_error
 from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column
+from enginebench.records.formatting import in_words
+from enginebench.records.metrics import PERCENTILES, REQUEST_METRICS, Column, supported
 from enginebench.records.view import EMPTY, NO_SAMPLES, Estimate, Missing, StageView
 from enginebench.settings.schema import UserMistake
 
@@ -58,6 +59,15 @@ class EngineRuns:
         estimate = self.estimate(stage, column.name, column.statistic)
         return estimate.clipped(0.0, 1.0) if column.unit == "share" else estimate
 
+    def shown(self, stage: str, column: Column) -> Estimate:
+        """Return the estimate, without the value of a percentile that n·(1 − p) < 1 requests exceed, unless the SLO
+        limits it."""
+        estimate = self.column(stage, column)
+        limited = any(o.judged == column.measure and o.statistic == column.statistic for o in self.runs[0].objectives)
+        if limited or column.statistic not in PERCENTILES or supported(column.statistic, estimate.n):
+            return estimate
+        return Estimate(None, n=estimate.n, missing=Missing.FEW_REQUESTS)
+
     def start(self, name: str) -> Estimate:
         """Return a quantity of the server's start, over the runs that started their server."""
         estimates = [stage.estimate(name) for stage in self.stages]
@@ -84,17 +94,17 @@ def over_runs(estimates: Sequence[Estimate]) -> Estimate:
 def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
     """Group runs by their labels, in the order of first appearance.
 
-    Raises `UserMistake` if runs of one label were judged by different objectives, because they would be pooled.
+    Raises `UserMistake` if the runs were judged by different objectives, because they are pooled and ranked.
     """
     groups: dict[str, list[RunSummary]] = {}
     for summary in summaries:
         groups.setdefault(summary.label, []).append(summary)
-    for label, runs in groups.items():
-        slos = list(dict.fromkeys(", ".join(map(str, run.objectives)) or "none" for run in runs))
-        if len(slos) > 1:
-            raise UserMistake(
-                f"the runs of {label} were made with different objectives ({'; '.join(slos)}): give one --slo for all."
-            )
+    slos = list(dict.fromkeys(", ".join(map(str, run.objectives)) or "none" for run in summaries))
+    if len(slos) > 1:
+        names = in_words(list(groups))
+        raise UserMistake(
+            f"the runs of {names} were made with different objectives ({'; '.join(slos)}): give one --slo for all."
+        )
     by_repeat = {label: sorted(runs, key=lambda run: run.repeat) for label, runs in groups.items()}
     return tuple(EngineRuns(label, tuple(runs)) for label, runs in by_repeat.items())
 

@@ -24,7 +24,7 @@ from enginebench.analysis.verdict.capacity import Capacity, capacities_of
 from enginebench.analysis.verdict.comparison import Comparison
 from enginebench.analysis.verdict.differences import Difference, differences
 from enginebench.analysis.verdict.gate import Check
-from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge, status_of_class
 from enginebench.records.metrics import (
     BY_NAME,
     CORRECT,
@@ -38,7 +38,7 @@ from enginebench.records.metrics import (
 )
 from enginebench.records.slo import Objective
 from enginebench.records.telemetry import GAUGES
-from enginebench.records.view import Distribution, Estimate, Finding, StageView
+from enginebench.records.view import ClassView, Distribution, Estimate, Finding, StageView
 
 SCHEMA = pl.Schema(
     {
@@ -138,6 +138,20 @@ class Frame:
         without_capacity = [name for name in self.names if name not in self.capacities]
         pairs = ((name, stage.label) for name in without_capacity for stage in self.stages)
         yield from filter(None, (self.verdict(*pair) for pair in pairs))
+
+    def classes(self, name: str, stage: str) -> dict[str, list[ClassView]]:
+        """Return the classes of an engine's requests at a stage, in each of its repeats."""
+        views: dict[str, list[ClassView]] = {}
+        for view in (view for run in self.engine(name).at(stage) for view in run.classes):
+            views.setdefault(view.name, []).append(view)
+        return views
+
+    @property
+    def statuses(self) -> set[Status]:
+        """Return the statuses of all engines and of their classes of requests, at all loads."""
+        pairs = [(engine.label, stage.label) for engine in self.engines for stage in self.stages]
+        of_classes = {status_of_class(views) for pair in pairs for views in self.classes(*pair).values()}
+        return {verdict.status for verdict in self.verdicts} | {status for status in of_classes if status is not None}
 
     def compared(self, name: str, over: str | None) -> Comparison | None:
         """Return the comparison of `speed` at the common stage."""

@@ -27,10 +27,11 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     the limit between two loads; if the limit is known, a plan with the engine `planned`, by default the best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
-    if any(run.statistics_only for run in frame.runs):
-        return None
     if not frame.objectives:
-        return _name_slo(frame) if frame.loads_make_axis else None
+        has_requests = not any(run.statistics_only for run in frame.runs)
+        return _name_slo(frame) if frame.loads_make_axis and has_requests else None
+    if _imported(frame):
+        return None
     if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < MIN_REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))
     capacity = frame.capacities.get(planned or frame.names[0])
@@ -67,6 +68,8 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
 def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: bool, spares: int = 0) -> NextStep | None:
     """Return the step for the first candidate of a plan: measure it in the unit of the peak if its capacity in that
     unit is unknown, and confirm its capacity if there are warnings."""
+    if _imported(frame):
+        return None
     if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
         return NextStep("search", run_command(frame, replicas.name, "capacity", "--by", BY[isinstance(peak, Users)]))
     step, capacity = next_step(frame, replicas.name), replicas.capacity
@@ -117,6 +120,11 @@ def run_command(
     lengths = [f"--{length.replace('_', '-')}={value}" for length, value in asked.items() if value]
     slo = ["--slo", _slo(frame)] if frame.objectives else []
     return ("enginebench", "run", scenario, *(_target(run) if target is None else target), *options, *slo, *lengths)
+
+
+def _imported(frame: Frame) -> bool:
+    """Return whether another tool made the runs, so that none of our commands repeats them."""
+    return any(run.command[:2] == ("enginebench", "import") for run in frame.runs)
 
 
 def _varied(frame: Frame, name: str) -> bool:

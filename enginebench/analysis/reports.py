@@ -38,7 +38,7 @@ from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
 from enginebench.records.load import Load
-from enginebench.records.metrics import THROUGHPUT, TTFT, USER_THROUGHPUT
+from enginebench.records.metrics import THROUGHPUT, USER_THROUGHPUT, columns
 from enginebench.records.view import Estimate
 
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
@@ -114,7 +114,8 @@ def answer_of(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | None
     if any(difference.incomparable for difference in frame.differences):
         return NoAnswer.DIFFERENT_WORKLOADS
     if not any(stage.ok for run in frame.runs for stage in run.stages):
-        return NoAnswer.ALL_FAILED
+        failed = any(stage.failed for run in frame.runs for stage in run.stages)
+        return NoAnswer.ALL_FAILED if failed else NoAnswer.NONE_ENDED
     if peak is not None and any(candidate.number is not None for candidate in replicas):
         return replicas_answer(peak, tuple(replicas))
     if len(frame.engines) > 1:
@@ -176,10 +177,12 @@ def _speed(frame: Frame) -> SpeedAnswer:
     lightest = frame.stages[0].label
     rates = [(engine.value(stage.label, THROUGHPUT) or 0.0, stage.label) for stage in frame.stages]
     busiest = max(rates, key=lambda rate: rate[0])[1]
+    latency = next(column for column in columns("compared", frame.since_due) if column.statistic == "p50")
     return SpeedAnswer(
         engine=engine.label,
         stage=lightest,
-        ttft=engine.estimate(lightest, TTFT, "p50"),
+        latency=latency,
+        ttft=engine.column(lightest, latency),
         user_tokens=engine.estimate(lightest, USER_THROUGHPUT),
         busiest=busiest,
         tokens=engine.estimate(busiest, THROUGHPUT),
@@ -193,10 +196,6 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
     searches = [run.search for run in frame.runs if run.search is not None]
     if searches:
         return GOOD if all(search.state == "found" for search in searches) else NOT_ENOUGH
-    statuses = {verdict.status for verdict in frame.verdicts}
-    classes = [view for run in frame.runs for stage in run.stages for view in stage.classes]
-    judgements = [judgement for view in classes for judgement in view.judgements]
-    missed_class = any((judgement.share.value or 0.0) < judgement.objective.q for judgement in judgements)
-    if Status.MISSED in statuses or missed_class:
+    if Status.MISSED in frame.statuses:
         return MISSED
-    return NOT_ENOUGH if Status.NOT_MEASURED in statuses else GOOD
+    return NOT_ENOUGH if Status.NOT_MEASURED in frame.statuses else GOOD

@@ -10,7 +10,7 @@ import pytest
 
 from enginebench.analysis.document import Figure
 from enginebench.analysis.frame import Frame, frame_of
-from enginebench.analysis.sections.figures import figures, first_figure
+from enginebench.analysis.sections.figures import figures, first_figure, limits_used
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.svg import svg
@@ -59,6 +59,9 @@ def test_with_several_limits_the_first_chart_is_above_1_if_and_only_if_the_slo_i
         assert point.y == pytest.approx(max((values[0] or 0) / 0.1, (values[1] or 0) / 0.02))
         assert point.status is (Status.MET if (point.y or 0) <= 1 else Status.MISSED)
     assert [point.status for point in series.points] == [Status.MET, Status.MET, Status.MISSED]
+    unusual = frame_of(summaries_of([str(run)], run.parent, parse_objectives(["ttft_p98=0.1,tpot_p95=0.02"])))
+    drawn = limits_used(unusual)
+    assert drawn is None or not any(series.points for series in drawn.series), "TTFT p98 is not computed"
 
 
 def test_a_distribution_has_the_percentiles_across_and_the_latency_upwards(frame: Frame, drawn: list[Figure]) -> None:

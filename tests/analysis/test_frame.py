@@ -11,6 +11,7 @@ import pytest
 from enginebench.analysis import next_step as next_step_module
 from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, Replicas, SpeedAnswer
 from enginebench.analysis.document import Table
+from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.next_step import next_step, next_step_for_peak, run_command
 from enginebench.analysis.reports import answer_of, exit_code, report_document
@@ -21,12 +22,14 @@ from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import show
-from enginebench.records.exit_codes import GOOD, INVALID, MISSED
+from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
 from enginebench.records.load import Users
-from enginebench.records.metrics import QUANTITY_BY_NAME, THROUGHPUT, TTFT
+from enginebench.records.metrics import BY_NAME, QUANTITY_BY_NAME, THROUGHPUT, TTFT, Column
 from enginebench.records.quality import Quality
 from enginebench.records.slo import parse_objectives
-from enginebench.records.view import Finding, Severity, StageKey
+from enginebench.records.view import ClassView, Estimate, Finding, Judgement, Missing, Severity, StageKey
+from enginebench.settings.schema import UserMistake
+from tests.support.analysis.compared import run, view
 from tests.support.analysis.synthetic import Engine, simulate
 
 SLO = parse_objectives(["ttft_p90=0.15,tpot_p90=0.02"])
@@ -287,3 +290,51 @@ def test_a_machine_is_the_servers_if_one_of_them_is_local(
 ) -> None:
     frame = frame_of([replace(run, url=url) for run, url in zip(of_label(runs, "fast"), urls, strict=False)])
     assert (frame.tested.remote, frame.tested.target) == (remote, urls[0] if len(urls) == 1 else None)
+
+
+def test_candidates_that_were_judged_by_different_limits_are_not_ranked() -> None:
+    runs = [run("a", [], objectives=SLO), run("b", [], objectives=SLO[:1])]
+    with pytest.raises(
+        UserMistake, match=r"the runs of a and b were made with different objectives \(.*\): give one --slo"
+    ):
+        frame_of(runs)
+
+
+def test_a_class_without_a_request_is_not_measured() -> None:
+    rare = ClassView("rare", 0, 0, {}, (Judgement.not_measured(SLO[0]),))
+    frame = frame_of([run("a", [view(8, {THROUGHPUT: 100.0}, classes=(rare,))])])
+    assert exit_code(frame, ()) == NOT_ENOUGH
+
+
+@pytest.mark.parametrize(
+    ("percentile", "requests", "shown"), [("p99", 99, False), ("p99", 100, True), ("p95", 19, False)]
+)
+def test_a_percentile_is_shown_if_a_request_is_beyond_it_or_the_slo_limits_it(
+    percentile: str, requests: int, shown: bool
+) -> None:
+    column = Column(BY_NAME[TTFT], percentile)
+    runs = [run("a", [view(8, {f"ttft {percentile}": Estimate(0.1, n=requests)})])]
+    estimate = EngineRuns("a", tuple(runs)).shown("8 users", column)
+    assert (estimate.value, estimate.missing) == ((0.1, None) if shown else (None, Missing.FEW_REQUESTS))
+    limited = replace(runs[0], objectives=parse_objectives([f"ttft_{percentile}=1"]))
+    column = Column(BY_NAME["ttft_user"], percentile)
+    assert frame_of([limited]).engine("a").shown("8 users", column).value == 0.1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "answer"),
+    [
+        pytest.param({"http_error": 3, "cut_off": 1}, NoAnswer.ALL_FAILED, id="failed"),
+        pytest.param({"cut_off": 4}, NoAnswer.NONE_ENDED, id="in flight when the run ended"),
+        pytest.param({"unsent": 4}, NoAnswer.NONE_ENDED, id="never sent"),
+    ],
+)
+def test_without_an_answered_request(outcomes: dict[str, int], answer: NoAnswer) -> None:
+    assert answer_of(frame_of([run("a", [view(8, {}, outcomes=outcomes)])])) is answer
+
+
+def test_results_of_another_tool_have_no_command_that_repeats_them(runs: list[RunSummary]) -> None:
+    imported = [replace(run, command=("enginebench", "import", "a.json")) for run in runs]
+    frame = frame_of(imported)
+    assert next_step(frame) is None
+    assert next_step_for_peak(frame, Replicas("fast", None, None, None, None), Users(80), warned=False) is None

@@ -25,7 +25,7 @@ from enginebench.records.formula import (
     When,
 )
 from enginebench.records.metrics import REQUEST_METRICS
-from enginebench.records.request import CUT_OFF, UNJUDGED
+from enginebench.records.request import CENSORED, UNJUDGED
 from enginebench.records.stage import SECOND
 
 
@@ -61,7 +61,9 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.when(expression(flag) == 1).then(expression(operand))
         case ByOutcome(ok, cut_off, failed):
             outcome = pl.col("outcome")
-            ended = pl.when(outcome == "ok").then(expression(ok)).when(outcome == CUT_OFF).then(expression(cut_off))
+            ended = (
+                pl.when(outcome == "ok").then(expression(ok)).when(outcome.is_in(CENSORED)).then(expression(cut_off))
+            )
             return ended.when(~outcome.is_in(UNJUDGED)).then(expression(failed))
     raise AssertionError(f"not a formula: {formula!r}")
 

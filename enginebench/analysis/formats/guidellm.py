@@ -17,9 +17,10 @@ from enginebench.analysis.formats.results import (
     Results,
     Source,
     load_of,
+    most_in_flight,
     nanoseconds,
 )
-from enginebench.records.load import Load, Rate
+from enginebench.records.load import Load, Rate, Users
 from enginebench.records.request import Outcome, RequestRecord
 
 OUTCOMES: dict[str, Outcome] = {"successful": "ok", "incomplete": "cut_off", "errored": "http_error"}
@@ -83,7 +84,11 @@ def _stage(benchmark: dict[str, Any], index: int, zero: float) -> ImportedStage:
         if (record := _record(request, outcome, index, zero)) is not None
     )
     start, end = (nanoseconds(benchmark[key], zero) or 0 for key in ("start_time", "end_time"))
-    return ImportedStage(_load(benchmark["config"]["strategy"]), start, end, requests)
+    strategy = benchmark["config"]["strategy"]
+    load = _load(strategy)
+    if load is None and strategy.get("type_") == "throughput":  # sends all requests at once
+        load = Users(max(1, most_in_flight(requests)))
+    return ImportedStage(load, start, end, requests)
 
 
 def _load(strategy: dict[str, Any]) -> Load | None:

@@ -63,7 +63,8 @@ def replicas_answer(peak: Load, replicas: tuple[Replicas, ...]) -> ReplicasAnswe
 
     def cost(candidate: Replicas) -> tuple[float, float]:
         number = math.inf if candidate.number is None else float(candidate.number)
-        return (candidate.month or math.inf) if priced else number, number
+        month = math.inf if candidate.month is None else candidate.month
+        return month if priced else number, number
 
     return ReplicasAnswer(peak, tuple(sorted(replicas, key=cost)), len(planned) == len(replicas))
 
@@ -74,7 +75,9 @@ def measured_replicas(capacity: Capacity | None, load: Load) -> int | NotPlanned
         return NotPlanned.NOT_MEASURED
     if capacity.unit != load.unit:
         return NotPlanned.OTHER_UNIT
-    return NotPlanned.MISSED if not capacity.load else math.ceil(round(load.value / capacity.load, 9))
+    if not capacity.load:
+        return NotPlanned.MISSED if capacity.unknown is None else NotPlanned.NOT_MEASURED
+    return math.ceil(round(load.value / capacity.load, 9))
 
 
 def _plan(frame: Frame, settings: PlanSettings, name: str) -> Plan:

@@ -33,10 +33,10 @@ from enginebench.records.metrics import (
     CORRECT,
     FAILURE_SHARE,
     OUTPUT_RATE,
-    PERCENTILES,
     QUANTITY_BY_NAME,
     TPOT,
     TTFT,
+    supported,
 )
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.view import Estimate
@@ -163,8 +163,7 @@ def latency_columns(frame: Frame) -> tuple[MetricColumn, ...]:
     due = frame.since_due or any(objective.metric == TTFT for objective in frame.objectives)
     first = BY_NAME[BY_NAME[TTFT].since_due or TTFT] if due else BY_NAME[TTFT]
     requests = min((view.requests for engine in frame.engines for view in engine.at(frame.stage or "")), default=0)
-    supported = [p for p in SHOWN if requests * (1 - PERCENTILES[p]) >= 1] or [SHOWN[-1]]
-    statistic = named[0].statistic if named else supported[0]
+    statistic = named[0].statistic if named else next((p for p in SHOWN if supported(p, requests)), SHOWN[-1])
     shown = (first,) if frame.one_token else (first, BY_NAME[TPOT])
     fill = [MetricColumn(metric, statistic) for metric in shown if metric.name not in metrics]
     columns = [column for column in (*named, *fill) if column != frame.speed]
@@ -176,7 +175,7 @@ def _latency(frame: Frame, column: MetricColumn, at: str = "") -> tuple[Column, 
         engine = frame.engine(row.engine)
         if not engine.at(row.stage):
             return None
-        estimate = engine.column(row.stage, column)
+        estimate = engine.shown(row.stage, column)
         verdict = frame.verdict(row.engine, row.stage)
         missed = verdict is not None and any(
             own.status is Status.MISSED and column_of(own.objective) == column for own in verdict.objectives
@@ -210,7 +209,7 @@ def _durations(frame: Frame, rows: Sequence[_Row]) -> list[tuple[Column, Callabl
 
 def _speed(frame: Frame, row: _Row, column: MetricColumn) -> Cell:
     engine = frame.engine(row.engine)
-    return Number(engine.column(row.stage, column), column.unit) if engine.at(row.stage) else None
+    return Number(engine.shown(row.stage, column), column.unit) if engine.at(row.stage) else None
 
 
 def correct(load: Graded) -> Number:

@@ -29,7 +29,7 @@ def _table(frame: Frame, engine: str, over: str) -> Table:
 
 def _row(frame: Frame, compared: Comparison) -> tuple[Cell, ...]:
     column = compared.column
-    ours, theirs = (frame.engine(name).column(compared.stage, column) for name in (compared.engine, compared.over))
+    ours, theirs = (frame.engine(name).shown(compared.stage, column) for name in (compared.engine, compared.over))
     tone = Tone.PLAIN
     if compared.significant and compared.better is not None:
         tone = Tone.GOOD if compared.better else Tone.BAD

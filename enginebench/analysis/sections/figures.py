@@ -64,8 +64,8 @@ def _largest(frame: Frame, engine: EngineRuns, stage: str) -> Estimate:
 
 def _multiple(engine: EngineRuns, stage: str, objective: Objective) -> Estimate:
     column = column_of(objective)
-    if column is not None:
-        return engine.column(stage, column).scaled(1 / objective.limit)
+    if objective.judged is not None:  # a percentile that is not computed has no place in the figure
+        return Estimate(None) if column is None else engine.column(stage, column).scaled(1 / objective.limit)
     if objective.metric == FAILURES and objective.q < 1:
         return engine.estimate(stage, FAILURE_SHARE).scaled(1 / (1 - objective.q))
     return Estimate(0.0)
@@ -100,7 +100,7 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
     series = []
     for engine in frame.engines:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
-        points = [_point(frame, engine.label, stage, engine.column(stage.label, column)) for stage in stages]
+        points = [_point(frame, engine.label, stage, engine.shown(stage.label, column)) for stage in stages]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
     objective = next((objective for objective in frame.objectives if column_of(objective) == column), None)
     title = column.title if isinstance(column.measure, Metric) else column.full_title

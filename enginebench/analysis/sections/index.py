@@ -76,7 +76,7 @@ def _cells(run: IndexedRun) -> Iterator[Cell]:
     stage = frame.stages[-1].label if met is None else met.stage
     yield Word(stage)
     for column in columns("table", frame.since_due):
-        estimate = engine.column(stage, column)
+        estimate = engine.shown(stage, column)
         yield None if estimate.value is None else Number(estimate, column.unit)
     counts = Counter(finding.severity for finding in run.summary.findings)
     grave = [f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]]

@@ -68,7 +68,7 @@ def _results(frame: Frame) -> Table:
         cells += [Number(engine.estimate(stage.label, ACHIEVED_RATE), "req/s")] if open_loop else []
         cells += [verdict, within(verdict), confirmed(verdict)]
         for column in shown:
-            estimate, answered = engine.column(stage.label, column), engine.answered(stage.label, column)
+            estimate, answered = engine.shown(stage.label, column), engine.answered(stage.label, column)
             cells.append(Number(estimate, column.unit, answered=answered))
         rows.append(tuple(cells))
     engines = 1 if len(frame.engines) > 1 else None

@@ -10,6 +10,7 @@ from enginebench.analysis.document import ENGINE, Block, Cell, Code, Column, Num
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.files import PROFILE
+from enginebench.records.metrics import PERCENTILES, supported
 from enginebench.records.view import Estimate, Missing
 
 Facts = Mapping[str, Any]
@@ -72,7 +73,8 @@ def _numbers(frame: Frame, name: str) -> Table:
     stages = list(dict.fromkeys(table["stage"]))
     cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
     for row in table.iter_rows(named=True):
-        if row["statistic"] in NUMBERS_KEPT and (row["value"] is not None or row["missing"]):
+        few = row["statistic"] in PERCENTILES and not supported(row["statistic"], row["n"] or 0)
+        if row["statistic"] in NUMBERS_KEPT and (row["value"] is not None or row["missing"]) and not few:
             missing = Missing(row["missing"]) if row["missing"] else None
             estimate = Estimate(row["value"], row["low"], row["high"], row["n"] or 0, missing=missing)
             key = (row["metric"], row["statistic"], row["unit"] or "")

@@ -21,7 +21,7 @@ from enginebench.analysis.document import (
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.sections.loads import places
 from enginebench.analysis.stats.pooled_percentile import pooled_percentile
-from enginebench.analysis.verdict.slo_verdict import Status
+from enginebench.analysis.verdict.slo_verdict import Status, status_of_class
 from enginebench.records.metrics import Column as MetricColumn
 from enginebench.records.metrics import Metric, columns
 from enginebench.records.view import ClassView, Estimate
@@ -81,9 +81,8 @@ def _classes(frame: Frame) -> Table | None:
     shown = [column for column in shown if column.statistic == "p95"]
     rows = []
     for stage, engine in places(frame):
-        views = [view for run in frame.engine(engine).at(stage.label) for view in run.classes]
-        names = dict.fromkeys(view.name for view in views)
-        rows += [(Word(stage.label), Word(engine), *_class_cells(name, views, shown)) for name in names]
+        classes = frame.classes(engine, stage.label)
+        rows += [(Word(stage.label), Word(engine), *_class_cells(views, shown)) for views in classes.values()]
     if not rows:
         return None
     latencies = [Column(column.title) for column in shown]
@@ -91,15 +90,12 @@ def _classes(frame: Frame) -> Table | None:
     return Table("classes", "Classes of requests", (*headings, *latencies), tuple(rows), 1).without_empty_columns()
 
 
-def _class_cells(name: str, views: list[ClassView], shown: list[MetricColumn]) -> Iterator[Cell]:
-    views = [view for view in views if view.name == name]
-    yield Word(name)
+def _class_cells(views: list[ClassView], shown: list[MetricColumn]) -> Iterator[Cell]:
+    yield Word(views[0].name)
     yield count(sum(view.requests for view in views))
     yield count(sum(view.failed for view in views))
-    judgements = {judgement.objective: judgement for view in views for judgement in view.judgements}
-    shares = [(j.share.value, objective.q) for objective, j in judgements.items() if j.share.value is not None]
-    met = all(share >= q for share, q in shares)
-    yield Word("met" if met else "missed", Tone.GOOD if met else Tone.BAD) if shares else None
+    status = status_of_class(views)
+    yield None if status is None else Word(status.value, TONES[status])
     for column in shown:
         runs = [view.metrics[column.name] for view in views if column.name in view.metrics]
         yield Number(pooled_percentile(runs, column.statistic), column.unit) if runs else None

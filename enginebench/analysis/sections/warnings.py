@@ -54,10 +54,13 @@ def _of_comparison(frame: Frame) -> Iterator[Warning]:
             yield _warning("different_workload", "invalid", evidence, count=runs)
         elif difference.hidden:
             yield _warning("different", "note", difference.kind.value, count=runs)
-    for engine in frame.engines:
-        if spreads := run_to_run(engine):
-            evidence = format_share(max(spreads.values()))
-            yield _warning("run_to_run", "warn", evidence, (engine.label,), tuple(spreads), len(engine.runs))
+    if noisy := {engine.label: spreads for engine in frame.engines if (spreads := run_to_run(engine))}:
+        largest = format_share(max(spread for spreads in noisy.values() for spread in spreads.values()))
+        evidence = f"up to {largest}" if len(noisy) > 1 else largest
+        places = {place for spreads in noisy.values() for place in spreads}
+        stages = tuple(view.label for view in frame.stages if view.label in places)
+        engines = () if len(noisy) == len(frame.engines) > 2 else tuple(noisy)
+        yield _warning("run_to_run", "warn", evidence, engines, stages, runs)
     if len(frame.engines) > 1 and frame.tested.repeats[1] > 1 and not frame.tested.interleaved:
         yield _warning("not_interleaved", "warn", count=runs)
 

@@ -69,6 +69,15 @@ class Capacity:
         return self.beyond is not None and (self.confirmed or (verdict is not None and verdict.slo.confirmed))
 
     @property
+    def unknown(self) -> float | None:
+        """Return the load next to the known end whose outcome is unknown: above `load` if no load misses, below
+        `beyond` if none is met; `None` if there is none."""
+        loads = [verdict.load for verdict in self.verdicts if verdict.slo.status is Status.NOT_MEASURED]
+        if self.load is None:
+            return max((load for load in loads if self.beyond is None or load < self.beyond), default=None)
+        return None if self.beyond is not None else min((load for load in loads if load > self.load), default=None)
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
         """Return the highest load up to `load` confirmed as met and the lowest load from `beyond` on confirmed as
         missed: the capacity is between them. An unconfirmed end is as measured, `None` without one."""

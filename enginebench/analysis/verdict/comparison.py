@@ -139,6 +139,7 @@ def compare(
 
 
 def _compare(ours: EngineRuns, theirs: EngineRuns, stage: str, column: Column) -> Comparison | None:
+    ours, theirs = (replace(e, runs=tuple(run for run in e.runs if run.at(stage))) for e in (ours, theirs))
     top, bottom = (sample_of(_in_time(engine), stage, column) for engine in (ours, theirs))
     if not (top.complete and bottom.complete):
         return None

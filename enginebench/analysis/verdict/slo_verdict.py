@@ -13,7 +13,7 @@ from enum import Enum
 from enginebench.analysis.verdict.pooling import pooled
 from enginebench.records.rules import as_measured, overall
 from enginebench.records.slo import Objective
-from enginebench.records.view import Judgement, Missing, StageView
+from enginebench.records.view import ClassView, Judgement, Missing, StageView
 
 MIN_AGREEING_RUNS = 5  # that each have the same status confirm it (sign test)
 
@@ -75,16 +75,22 @@ def judge(stages: Sequence[StageView], objectives: Sequence[Objective]) -> SloVe
     return replace(verdict, confirmed=True) if verdict.by_runs and status is not Status.NOT_MEASURED else verdict
 
 
+def status_of_class(views: Sequence[ClassView]) -> Status | None:
+    """Judge a class of requests by its own objectives over all repeats of a load; `None` if it has none."""
+    objectives = dict.fromkeys(judgement.objective for view in views for judgement in view.judgements)
+    return _combine([_status(views, objective) for objective in objectives]) if objectives else None
+
+
 def _pool(objective: Objective, stages: Sequence[StageView]) -> ObjectiveVerdict:
     judgements = [_judgement(stage, objective) for stage in stages]
     return ObjectiveVerdict(objective, _status(stages, objective), pooled(judgements))
 
 
-def _judgement(stage: StageView, objective: Objective) -> Judgement:
+def _judgement(stage: StageView | ClassView, objective: Objective) -> Judgement:
     return stage.judgement(objective) or Judgement.not_measured(objective)
 
 
-def _status(stages: Sequence[StageView], objective: Objective) -> Status:
+def _status(stages: Sequence[StageView] | Sequence[ClassView], objective: Objective) -> Status:
     """Return whether the nearest-rank percentile of the pooled requests is within the limit, for any outcome of cut-off
     requests. The status is unknown if the tokens of some requests are unknown, so that they could not be judged.
     """

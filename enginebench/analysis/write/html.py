@@ -36,7 +36,7 @@ def page(document: Document) -> str:
             dark=variables("dark"),
             rows=lambda table: [(_slot(table, row, slots), row) for row in table.rows],
             drawing=lambda figure: Markup(svg(figure, slots)),
-            sliders=Markup(msgspec.json.encode(document.sliders).decode().replace("</", "<\\/")),
+            sliders=Markup(msgspec.json.encode(document.sliders).decode().replace("<", "\\u003c")),
         )
     )
 

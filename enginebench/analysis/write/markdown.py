@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from enginebench.analysis.document import Block, Code, Document, Figure, Table, Text, Warning, Word
+from enginebench.analysis.document import Block, Cell, Code, Document, Figure, Number, Table, Text, Warning, Word
 from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import clean, show
 from enginebench.analysis.write.chart_table import chart_table
@@ -46,10 +46,12 @@ def table(block: Table) -> str:
     block = block.without_empty_columns()
     headings = [escaped(column.heading) for column in block.columns]
     sides = [":---" if column.text else "---:" for column in block.columns]
-    rows = [
-        [escaped(show(cell).line) if isinstance(cell, Word) else show(cell).line for cell in row] for row in block.rows
-    ]
+    rows = [[escaped(show(cell).line) if _has_a_label(cell) else show(cell).line for cell in row] for row in block.rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, sides, *rows))
+
+
+def _has_a_label(cell: Cell) -> bool:
+    return isinstance(cell, Word) or (isinstance(cell, Number) and bool(cell.over))
 
 
 def escaped(text: str) -> str:

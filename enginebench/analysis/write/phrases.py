@@ -47,8 +47,8 @@ MEANINGS = {
 """Words for codes that are not their names."""
 LEGEND = {
     UNCONFIRMED: "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
-    OPEN_ENDED: "nothing higher was tested",
-    BELOW: "missed at this load, the lowest tested",
+    OPEN_ENDED: "nothing higher was tested or could be judged",
+    BELOW: "missed at this load; nothing lower was tested or could be judged",
     SIMULATED: "what a model of these runs needs; plan with the number above it, which was measured",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",

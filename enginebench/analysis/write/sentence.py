@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from enginebench.analysis.answer import (
     Answer,
@@ -51,6 +51,7 @@ NO_ANSWER = {
     NoAnswer.DIFFERENT_WORKLOADS: "The runs had different workloads, so their numbers are not compared.",
     NoAnswer.NO_COMMON_LOAD: "The engines have no load in common, so they are not compared.",
     NoAnswer.ALL_FAILED: "Every request failed.",
+    NoAnswer.NONE_ENDED: "No request ended while it was measured.",
 }
 
 NOT_PLANNED = {
@@ -103,11 +104,15 @@ def _capacity(answer: CapacityAnswer) -> str:
             return f"Whether any load meets {slo} cannot be judged: the tokens of the answers are unknown."
         return f"It is unknown whether any load meets {slo}: too few outcomes were measured."
     missed = _evidence(capacity, beyond, answer.beyond)
+    unknown = "" if capacity.unknown is None else f"the outcome at {load_number(capacity.unknown)} is unknown"
     if load is None:
-        return f"{_verb(beyond or 0.0, unit, 'misses', 'miss')} {slo}{missed}; lower loads were not tested."
-    met = f"{_verb(load, unit, 'meets', 'meet')} {slo}{_evidence(capacity, load, answer.at_load)}"
+        text = f"{_verb(beyond or 0.0, unit, 'misses', 'miss')} {slo}{missed}"
+        return f"{text}; {unknown or 'lower loads were not tested'}."
+    pairs = zip(capacity.objectives, answer.at_load, strict=False)
+    within = [None if value is None or value > objective.limit else value for objective, value in pairs]
+    met = f"{_verb(load, unit, 'meets', 'meet')} {slo}{_evidence(capacity, load, within)}"
     if beyond is None:
-        return f"{met}; higher loads were not tested."
+        return f"{met}; {unknown or 'higher loads were not tested'}."
     pairs = zip(capacity.objectives, answer.beyond, strict=False)
     above = [None if value is None or value <= objective.limit else value for objective, value in pairs]
     values = in_words(_percentiles(capacity.objectives, above))
@@ -220,7 +225,8 @@ def _highest(capacity: Capacity | None) -> str:
 
 def _remarks(capacity: Capacity) -> str:
     """` (the highest tested, not confirmed)`, ` (16 missed, not confirmed)`"""
-    remarks = ["the highest tested"] * (capacity.beyond is None) + ["not confirmed"] * (not capacity.met_confirmed)
+    open_ended = capacity.beyond is None and capacity.unknown is None
+    remarks = ["the highest tested"] * open_ended + ["not confirmed"] * (not capacity.met_confirmed)
     if capacity.beyond is not None and capacity.met_confirmed and not capacity.missed_confirmed:
         remarks = [f"{load_number(capacity.beyond)} missed", "not confirmed"]
     return f" ({', '.join(remarks)})" if remarks else ""
@@ -255,11 +261,12 @@ def _runs(answer: BestAnswer) -> str:
 
 
 def _speed(answer: SpeedAnswer) -> str:
-    engine, ttft, tokens = clean(answer.engine), answer.ttft.value, answer.user_tokens.value
+    engine, title, ttft = clean(answer.engine), answer.latency.title, answer.ttft.value
+    tokens = answer.user_tokens.value
     if ttft is None:
         parts = ["the first token was not measured"]
     else:
-        parts = ["at least half of the requests fail" if math.isinf(ttft) else f"TTFT p50 is {format_seconds(ttft)}"]
+        parts = ["at least half of the requests fail" if math.isinf(ttft) else f"{title} is {format_seconds(ttft)}"]
     parts += [] if tokens is None else [f"each user gets {significant(tokens)} tokens/s"]
     text = f"At {clean(answer.stage)} {in_words(parts)}"
     if answer.tokens.value is not None:
@@ -273,7 +280,9 @@ def _replicas(answer: ReplicasAnswer) -> str:
     planned = [candidate for candidate in answer.candidates if candidate.number is not None]
     without = [candidate for candidate in answer.candidates if candidate.number is None]
     if not planned:
-        return f"No number of replicas for {peak} is known: {_reason(answer.candidates)}."
+        reasons = _by_reason(without)
+        texts = [f"{reason} ({names})" if len(reasons) > 1 else reason for reason, names in reasons.items()]
+        return f"No number of replicas for {peak} is known: {'; '.join(texts)}."
     first = planned[0]
     count = counted(first.number or 0, "replica")
     if len(answer.candidates) == 1:
@@ -283,30 +292,31 @@ def _replicas(answer: ReplicasAnswer) -> str:
     names = " or ".join(clean(candidate.name) for candidate in equal[:2])
     names = names if len(equal) <= 2 else f"{clean(first.name)} or of {len(equal) - 1} others"
     text = f"Plan {count} of {names} for {peak}{_month(first, ' a month')}{_unsure(first)}"
+    last = first
     if others and len(equal) == 1:
-        second, *others = others
-        text += f", or {second.number:,} of {clean(second.name)}{_month(second)}{_unsure(second)}"
-        more = all((other.number or 0) > (second.number or 0) for other in others)
-        text += f"; {counted(len(others), 'other')} {_needs(others)} {'more' if more else 'as many or more'}" * bool(
-            others
-        )
-    elif others:
-        text += f"; {counted(len(others), 'other')} {_needs(others)} more"
-    if without:
-        names = in_words([clean(candidate.name) for candidate in without[:2]])
-        names = names if len(without) <= 2 else f"{len(without)} others"
-        text += f"; {names} cannot be planned: {_reason(without)}"
-    return f"{text}."
+        last, *others = others
+        text += f", or {last.number:,} of {clean(last.name)}{_month(last)}{_unsure(last)}"
+    not_planned = [f"{names} cannot be planned: {reason}" for reason, names in _by_reason(without).items()]
+    return f"{'; '.join([text, *_others(last, others), *not_planned])}."
 
 
-def _reason(candidates: Sequence[Replicas]) -> str:
-    """Write why the first candidate has no number."""
-    missing = candidates[0].missing
-    return NOT_PLANNED[missing] if missing is not None else NOT_PLANNED[NotPlanned.NOT_MEASURED]
+def _others(last: Replicas, others: Sequence[Replicas]) -> Iterator[str]:
+    """Compare further candidates with the last one that has been named: `2 others cost more`."""
+    if not others:
+        return
+    verb, wanted = ("cost", "much") if last.month is not None else ("need", "many")
+    values = [candidate.number if last.month is None else candidate.month for candidate in (last, *others)]
+    more = all((value or 0) > (values[0] or 0) for value in values[1:])
+    verb = f"{verb}s" if len(others) == 1 else verb
+    yield f"{counted(len(others), 'other')} {verb} {'more' if more else f'as {wanted} or more'}"
 
 
-def _needs(candidates: Sequence[Replicas]) -> str:
-    return "needs" if len(candidates) == 1 else "need"
+def _by_reason(candidates: Sequence[Replicas]) -> dict[str, str]:
+    """Return the names of the candidates without a number by the reason."""
+    groups: dict[str, list[str]] = {}
+    for candidate in candidates:
+        groups.setdefault(NOT_PLANNED[candidate.missing or NotPlanned.NOT_MEASURED], []).append(clean(candidate.name))
+    return {why: in_words(names) if len(names) <= 2 else f"{len(names)} others" for why, names in groups.items()}
 
 
 def _month(candidate: Replicas, per: str = "") -> str:

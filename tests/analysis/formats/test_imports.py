@@ -59,6 +59,16 @@ def test_guidellm(tmp_path: Path) -> None:
     assert stage.value("icl", "p50") is None
 
 
+def test_guidellms_sweep_sends_all_at_once(tmp_path: Path) -> None:
+    """Its strategy `throughput` names no load: the requests of 1.11 s, one every 0.25 s, are up to five at a time."""
+    file = other_tools.guidellm(tmp_path / "benchmarks.json")
+    document = json.loads(file.read_text())
+    document["benchmarks"][0]["config"]["strategy"] = {"type_": "throughput", "max_concurrency": None}
+    file.write_text(json.dumps(document))
+    _, stage = run_of(tmp_path / "runs", str(file))
+    assert stage.label == "5 users"
+
+
 def test_aiperf(tmp_path: Path) -> None:
     """40 answers, a request that failed and two that the end of the run cancelled; the warm-up is left out."""
     file = other_tools.aiperf(tmp_path / "profile_export.jsonl", failed=1, cancelled=2)

@@ -57,6 +57,13 @@ def test_the_page_needs_no_network_and_has_no_script_without_sliders(document: D
     assert "<script" not in page(replace(document, sliders=None))
 
 
+def test_a_label_cannot_open_a_script(document: Document) -> None:
+    assert document.sliders is not None
+    (engine,) = document.sliders.engines
+    hostile = replace(document.sliders, engines=(replace(engine, name="<!--<script>"),))
+    assert "<!--<script>" not in page(replace(document, sliders=hostile))
+
+
 def in_browser(document: Document, folder: Path) -> str:
     """The page once its script has run; nothing may be said on its console."""
     written = folder / "page.html"

@@ -69,12 +69,21 @@ def candidate(name: str, count: int | None, month: float | None, simulated: int 
     [
         ([candidate("a", 12, 15768.0), candidate("b", 5, 6570.0)], "ba", True),
         ([candidate("a", 12, 100.0), candidate("b", 5, 200.0)], "ab", True),
+        ([candidate("a", 12, 100.0), candidate("b", 50, 0.0)], "ba", True),
         ([candidate("a", 12, 100.0), candidate("b", 5, None)], "ba", True),
         ([candidate("a", None, None), candidate("b", 5, 6570.0)], "ba", False),
         ([candidate("a", None, 100.0, simulated=2), candidate("b", 5, 200.0)], "ab", True),
         ([candidate("a", None, None), candidate("b", None, None)], "ab", False),
     ],
-    ids=["cheapest", "not fewest", "a price is missing", "one is not planned", "one is simulated alone", "none"],
+    ids=[
+        "cheapest",
+        "not fewest",
+        "free",
+        "a price is missing",
+        "one is not planned",
+        "one is simulated alone",
+        "none",
+    ],
 )
 def test_the_cheapest_comes_first(candidates: list[Replicas], order: str, complete: bool) -> None:
     answer = replicas_answer(Users(120), tuple(candidates))

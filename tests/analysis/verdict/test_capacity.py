@@ -14,7 +14,8 @@ from enginebench.analysis.verdict.capacity import Capacity, capacities_of, capac
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.search import SearchRecord
 from enginebench.records.slo import parse_objectives
-from tests.support.analysis.compared import judged_view, run
+from enginebench.records.view import Judgement, StageView
+from tests.support.analysis.compared import judged_view, run, view
 
 SLO = parse_objectives(["ttft_p95=0.5"])
 MET, MISSED, PROBABLY, HARDLY = (1.0, 2000.0), (0.5, 2000.0), (0.96, 100.0), (0.94, 100.0)
@@ -56,6 +57,27 @@ def test_capacity_is_the_highest_load_met_with_no_lower_one_missed(
     found = capacity(loads)
     assert (found.load, found.beyond, found.confirmed, found.certified) == (load, beyond, confirmed, False)
     assert found.unit == "users"
+
+
+def unknown(load: float) -> StageView:
+    return view(load, {}, judgements=(Judgement.not_measured(SLO[0]),))
+
+
+@pytest.mark.parametrize(
+    ("stages", "ends", "load"),
+    [
+        pytest.param([judged_view(8, SLO[0], *MET), unknown(16), unknown(32)], (8, None), 16, id="above"),
+        pytest.param([unknown(2), unknown(4), judged_view(8, SLO[0], *MISSED)], (None, 8), 4, id="below"),
+        pytest.param([unknown(2), judged_view(8, SLO[0], *MET)], (8, None), None, id="below one that is met"),
+    ],
+)
+def test_the_nearest_load_whose_outcome_is_unknown(
+    stages: Sequence[StageView], ends: tuple[float | None, ...], load: float | None
+) -> None:
+    found = capacity_of(EngineRuns("vllm", (run("vllm", stages, objectives=SLO),)), SLO)
+    assert found is not None
+    assert (found.load, found.beyond) == ends
+    assert found.unknown == load
 
 
 def test_a_confirmed_load_confirms_lighter_ones_as_met_and_heavier_ones_as_missed() -> None:

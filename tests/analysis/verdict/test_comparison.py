@@ -215,3 +215,27 @@ def test_the_ratio_agrees_with_the_means_next_to_it_to_the_digits_that_are_shown
     (found,) = compared(fast, slow)
     means = [engine.value(STAGE, THROUGHPUT) or 0.0 for engine in (fast, slow)]
     assert found.ratio.value == pytest.approx(means[0] / means[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("lacking", [(("a", 2),), (("a", 1), ("b", 2))], ids=["one run", "different repeats"])
+def test_runs_are_no_pairs_if_one_lacks_the_load(lacking: tuple[tuple[str, int], ...]) -> None:
+    """As after Ctrl-C in the last of the interleaved repeats."""
+    engines = [
+        EngineRuns(
+            name,
+            tuple(
+                run(
+                    name,
+                    [view(load, {THROUGHPUT: speed + k}) for load in (8, 16) if load == 8 or (name, k) not in lacking],
+                    k,
+                    started_at=f"2026-11-21T1{k}:{minute:02d}",
+                )
+                for k in range(3)
+            ),
+        )
+        for name, speed, minute in (("a", 200.0, 0), ("b", 100.0, 30))
+    ]
+    at_8, at_16 = ([c for c in compare(engines, stage) if c.column.name == THROUGHPUT] for stage in (STAGE, "16 users"))
+    assert [round(comparison.ratio.value or 0, 1) for comparison in (*at_8, *at_16)] == [2.0, 2.0]
+    assert at_8[0].ratio.n == 3
+    assert at_16[0].ratio.n == 2

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge
+from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status, judge, status_of_class
 from enginebench.records.rules import SloAnswer
 from enginebench.records.slo import parse_objectives
-from enginebench.records.view import Estimate, Judgement, Missing, StageView
+from enginebench.records.view import ClassView, Estimate, Judgement, Missing, StageView
 from tests.support.analysis.compared import judged, view
 
 TTFT, TPOT = parse_objectives(["ttft_p95=0.5", "tpot_p95=0.05"])
@@ -152,3 +152,18 @@ def test_of_several_objectives_one_that_is_missed_decides() -> None:
     unclear = judged(TPOT, 0.96, 100)
     verdict = judge([view(8, {}, outcomes={"ok": 1000}, judgements=(met, unclear))], [TTFT, TPOT])
     assert (verdict.status, verdict.confirmed) == (Status.MET, False)
+
+
+@pytest.mark.parametrize(
+    ("judgements", "status"),
+    [
+        pytest.param([(judged(TTFT, share, 100),) for share in (0.5, 0.5, 1.0)], Status.MISSED, id="all repeats"),
+        pytest.param([(judged(TTFT, 1.0, 100),)] * 2, Status.MET, id="met in each"),
+        pytest.param([(Judgement.not_measured(TTFT),)], Status.NOT_MEASURED, id="no request in any"),
+        pytest.param([()], None, id="without an SLO of its own"),
+    ],
+)
+def test_a_class_of_requests_is_judged_over_all_repeats(
+    judgements: Sequence[tuple[Judgement, ...]], status: Status | None
+) -> None:
+    assert status_of_class([ClassView("chat", 100, 0, {}, own) for own in judgements]) is status

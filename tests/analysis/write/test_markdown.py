@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from enginebench.analysis.answer import NoAnswer
-from enginebench.analysis.document import Code, Column, Section, Table, Text, Warning, Word
-from enginebench.analysis.write.markdown import escaped, markdown
+from enginebench.analysis.document import Code, Column, Number, Section, Table, Text, Warning, Word
+from enginebench.analysis.write.markdown import escaped, markdown, table
+from enginebench.records.view import Estimate
 from tests.support.analysis import documents
 
 QUICK = """\
@@ -91,3 +92,9 @@ def test_fences_are_longer_than_those_inside_and_typed_words_stay_code() -> None
     assert "1 \\< 2" in text
     assert "| a\\|b |" in text
     assert markdown(replace(documents.quick(), candidates=None)).startswith("# Load test\n\n**8 users")
+
+
+def test_a_label_in_a_number_is_escaped() -> None:
+    ratio = Number(Estimate(2.1, 1.7, 2.4, 3), style="ratio", significant=True, over="a|<b>")
+    row = table(Table("t", "T", (Column("against the next row"),), ((ratio,),))).splitlines()[-1]
+    assert row == r"| 2.1× a\|\<b\> \[1.7, 2.4\] |"

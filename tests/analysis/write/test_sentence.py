@@ -69,6 +69,18 @@ CAPACITIES: list[tuple[Answer, str]] = [
         CapacityAnswer(lowest, (), (1.5, None), QUANTITY_BY_NAME["ttft_prefill"]),
         "1 user misses the SLO (TTFT p95 1.50 s, 3 of 52 requests, confirmed); lower loads were not tested.",
     ),
+    (
+        CapacityAnswer(capacity({8.0: verdict(9, 9), 16.0: UNKNOWN}, 8.0, None), (), (), None),
+        "8 users meet the SLO (9 of 9 requests, confirmed); the outcome at 16 is unknown.",
+    ),
+    (
+        CapacityAnswer(capacity({4.0: UNKNOWN, 8.0: verdict(1, 9, False)}, None, 8.0), (), (), None),
+        "8 users miss the SLO (1 of 9 requests, confirmed); the outcome at 4 is unknown.",
+    ),
+    (
+        CapacityAnswer(highest, (0.6,), (), None),  # of the answers that have the metric; the others count as met
+        "100 users meet TTFT p95 ≤ 500 ms (3,582 of 3,596 requests, confirmed); higher loads were not tested.",
+    ),
     (CapacityAnswer(certified, (None, None), (None, None), None), "24 users meet the SLO (confirmed); 25 do not."),
     (
         CapacityAnswer(capacity({1.0: UNKNOWN}, None, None), (), (), None),
@@ -206,19 +218,19 @@ BESTS: list[tuple[Answer, str]] = [
 
 SPEEDS: list[tuple[Answer, str]] = [
     (
-        SpeedAnswer("fake", "1 user", Estimate(0.048), Estimate(60.4), "16 users", Estimate(279)),
+        SpeedAnswer("fake", "1 user", TTFT_P50, Estimate(0.048), Estimate(60.4), "16 users", Estimate(279)),
         "At 1 user TTFT p50 is 48.0 ms and each user gets 60.4 tokens/s; fake serves 279 tokens/s in all at 16 users.",
     ),
     (
-        SpeedAnswer("fake", "1 user", Estimate(0.048), Estimate(None), "1 user", Estimate(60)),
+        SpeedAnswer("fake", "1 user", TTFT_P50, Estimate(0.048), Estimate(None), "1 user", Estimate(60)),
         "At 1 user TTFT p50 is 48.0 ms; fake serves 60.0 tokens/s in all.",
     ),
     (
-        SpeedAnswer("fake", "1 user", Estimate(math.inf), Estimate(None), "1 user", Estimate(None)),
+        SpeedAnswer("fake", "1 user", TTFT_P50, Estimate(math.inf), Estimate(None), "1 user", Estimate(None)),
         "At 1 user at least half of the requests fail.",
     ),
     (
-        SpeedAnswer("fake", "1 user", Estimate(None), Estimate(None), "1 user", Estimate(None)),
+        SpeedAnswer("fake", "1 user", TTFT_P50, Estimate(None), Estimate(None), "1 user", Estimate(None)),
         "At 1 user the first token was not measured.",
     ),
 ]
@@ -233,7 +245,8 @@ REPLICAS: list[tuple[Answer, str]] = [
         ReplicasAnswer(
             Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40)), True
         ),
-        "Plan 12 replicas of a or of 2 others for 100 users, $15,768 a month (not confirmed); 1 other needs more.",
+        "Plan 12 replicas of a or of 2 others for 100 users, $15,768 a month (not confirmed); 1 other "
+        "costs as much or more.",
     ),
     (
         ReplicasAnswer(Users(120), (few, replace(few, name="c", capacity=b)), True),
@@ -250,8 +263,30 @@ REPLICAS: list[tuple[Answer, str]] = [
     (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),), True), "Plan 1 replica for 2.5 req/s."),
     (
         ReplicasAnswer(Users(120), (few, many, many, replace(many, name="d")), True),
-        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed); 2 others need "
-        "as many or more.",
+        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed); 2 others cost "
+        "as much or more.",
+    ),
+    (
+        ReplicasAnswer(Users(120), (few, many, replace(few, name="d", count=1, month=20000.0)), True),
+        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed); 1 other costs more.",
+    ),
+    (
+        ReplicasAnswer(
+            Users(120),
+            (few, Replicas("c", none, None, None, None, NotPlanned.MISSED), Replicas("d", None, None, None, None)),
+            False,
+        ),
+        "Plan 5 replicas of b for 120 users, $6,570 a month; c cannot be planned: every measured load misses the SLO; "
+        "d cannot be planned: the capacity was not measured.",
+    ),
+    (
+        ReplicasAnswer(
+            Users(120),
+            (Replicas("c", none, None, None, None, NotPlanned.MISSED), Replicas("d", None, None, None, None)),
+            False,
+        ),
+        "No number of replicas for 120 users is known: every measured load misses the SLO (c); the capacity was not "
+        "measured (d).",
     ),
     (
         ReplicasAnswer(Users(120), (few, Replicas("c", none, None, None, None, NotPlanned.MISSED)), False),
@@ -370,6 +405,7 @@ OTHERS: list[tuple[Answer, str]] = [
         "200 ms.",
     ),
     (NoAnswer.ALL_FAILED, "Every request failed."),
+    (NoAnswer.NONE_ENDED, "No request ended while it was measured."),
 ]
 
 
