@@ -96,6 +96,8 @@ class LazyCommands(TyperGroup):
             if error.filename is None:  # the output, with which `main` deals
                 raise
             _say(f"{error.filename}: {error.strerror or error}.")
+        except KeyboardInterrupt:  # where a command has nothing to say about it
+            _say("stopped")
         raise typer.Exit(2)
 
 

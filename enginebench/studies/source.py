@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from enginebench.analysis.data.run_data import NotARun
 from enginebench.analysis.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
@@ -107,7 +106,7 @@ def _runs(
     for cell, path in places:
         try:
             (summary,) = summaries_of([str(path)], Path(), parse_objectives(grid.slo))
-        except NotARun as error:
+        except ValueError as error:
             unreadable.append(NotMeasured(cell.id, str(error)))
             continue
         begun = [sitting for sitting in study.sittings if _is_before(sitting.started_at, summary.started_at)]

@@ -42,13 +42,14 @@ def calibrate(
 
       enginebench calibrate --loads 100x50,400x50
     """
-    from enginebench.analysis.commands.output import deliver
+    from enginebench.analysis.commands.output import check_formats, deliver
     from enginebench.settings.console import stderr
     from enginebench.studies.calibrate.report import document_of
     from loadtests.harness.calibration import calibrate as calibration
     from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
-    from loadtests.harness.run.calibration import Cell, keep, path_here
+    from loadtests.harness.run.saved_calibration import Cell, keep, path_here
 
+    check_formats(output or ())
     log = stderr()
 
     def progress(cell: Cell) -> None:
@@ -65,9 +66,10 @@ def calibrate(
     except KeyboardInterrupt:
         log.print("stopped; nothing was saved")
         raise typer.Exit(2) from None
-    deliver(document_of(measured), output or (), as_json)
     path = path_here(processes)
-    if keep(measured, path):  # last, so that results are shown even if this fails
+    kept = keep(measured, path)
+    deliver(document_of(measured), output or (), as_json)
+    if kept:
         log.print(f"Saved in {path}", soft_wrap=True)
     else:
         log.print(f"Not saved: {path} has a calibration of more loads.", soft_wrap=True)

@@ -24,8 +24,8 @@ from enginebench.analysis.document import (
 from enginebench.analysis.frame import SCHEMA
 from enginebench.analysis.tested import Tested
 from enginebench.records.view import Estimate
-from loadtests.harness.run.calibration import LIMIT, Calibration
-from loadtests.harness.run.calibration import Cell as Measured
+from loadtests.harness.run.saved_calibration import LIMIT, Calibration
+from loadtests.harness.run.saved_calibration import Cell as Measured
 
 NUMBERS: tuple[tuple[Column, str, str, Callable[[Measured], float | None]], ...] = (
     (Column("TTFT p50"), "ttft.p50", "s", lambda cell: cell.ttft.p50),

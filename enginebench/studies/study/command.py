@@ -88,6 +88,20 @@ def study(
     words = name or []
     if as_json and words[:1] != [STATUS]:
         raise UserMistake("--json is for `enginebench study status`.")
+    measuring = {
+        "--quick": quick,
+        "--budget": budget,
+        "--archive": archive,
+        "--model": model,
+        "--engine": engine,
+        "--part": part,
+        "--repeat": repeat,
+        "--install": install,
+        "--any-commit": any_commit,
+    }
+    given = [flag for flag, value in measuring.items() if value]
+    if given and (not words or words[0] in {STATUS, REPORT}):
+        raise UserMistake(f"{given[0]} is for measuring: `enginebench study NAME {given[0]} …`.")
     if not words:
         return _list()
     if words[0] == STATUS:

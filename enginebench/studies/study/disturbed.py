@@ -6,6 +6,7 @@ for the round's effect on the other engines: a drift of the machine, which all e
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,11 @@ def disturbed_cells(study: StudyFolder) -> dict[Cell, str]:
             if part.kind != "load" or any(state.outcome == "left" for state in states):
                 continue
             done = [state for state in states if state.outcome == "done"]
-            stages = {state.cell: stage_rates(path) for state in done if (path := study.result(state))}
+            stages: dict[Cell, dict[str, float]] = {}
+            for state in done:
+                with contextlib.suppress(OSError, ValueError):  # a damaged run is listed by the report
+                    if path := study.result(state):
+                        stages[state.cell] = stage_rates(path)
             rates = {
                 cell: _mean(rates, [r for c, r in stages.items() if c.engine == cell.engine])
                 for cell, rates in stages.items()

@@ -188,6 +188,8 @@ def _read_records(folder: Path) -> tuple[dict[str, CellRecord], dict[str, CellRe
 
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
+    """Raises `UserMistake` for a grid that could not be read again."""
+    check_labels(folder / STUDY, facts.grid)
     content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
     write_inside(folder, STUDY, content, synced=True)
 

@@ -24,6 +24,7 @@ Included grids are in `enginebench/studies/grids`; docs/studies.md lists every k
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections import Counter
@@ -35,7 +36,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from enginebench.analysis.settings import parse_peak
 from enginebench.records.files import bytes_of
+from enginebench.records.plain_text import plain_json
+from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake, choose_from
 from enginebench.studies.study.grid import (
     Chosen,
@@ -172,9 +176,13 @@ def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any])
 
 def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
     try:
-        return msgspec.convert(document, Grid)
-    except msgspec.ValidationError as error:
+        grid = msgspec.convert(plain_json(document), Grid)  # as a study's folder is read
+    except ValueError as error:
         raise UserMistake(f"{path}: {str(error)[0].lower()}{str(error)[1:]}.") from None
+    numbers = (number for part in grid.parts for number in (part.seconds, part.limit))
+    if not all(number is None or math.isfinite(number) for number in numbers):
+        raise UserMistake(f"{path}: seconds and limit are numbers, without inf and nan.")
+    return grid
 
 
 def _checked(path: Path, grid: Grid) -> Grid:
@@ -189,6 +197,12 @@ def _checked(path: Path, grid: Grid) -> Grid:
     check_labels(path, grid)
     for part in grid.parts:
         _check_part(path, part)
+    try:
+        parse_objectives(grid.slo)
+        if grid.peak:
+            parse_peak(grid.peak)
+    except ValueError as error:
+        raise UserMistake(f"{path}: {error}") from None
     return grid
 
 
@@ -230,7 +244,7 @@ def _check_part(path: Path, part: StudyPart) -> None:
         what = "a scenario" if part.kind == "load" else "no scenario: only parts of kind load have one"
         raise UserMistake(f"{path}: part {part.name} needs {what}.")
     fields = settings_of(Scenario) if part.kind == "load" else dataclass_fields(BenchSettings)
-    declared = sorted(field.name for field in fields)
+    declared = sorted(field.name for field in fields if field.name != "rounds")  # a study's repeats
     for name in part.settings:
         if name not in declared:
             raise UserMistake(f"{path}: part {part.name}: there is no setting `{name}`; {choose_from(name, declared)}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enginebench.settings.flags import AsJson, duration, typed_texts, with_flags
-from enginebench.settings.schema import UserMistake, options_by_engine, settings_of
+from enginebench.settings.schema import UserMistake, choose_from, options_by_engine, settings_of
 from enginebench.studies.tune.folder import Goal, Question, open_folder
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
@@ -167,5 +167,16 @@ def _entrants(question: Question, headers: list[str]) -> list[Entrant]:
     tested = contenders(question.engines, question.urls, own, question.models, headers)
     chosen = {} if question.engines else options_by_engine(question.options, [""])[""]
     entered = entrants([replace(contender, restart=question.restart) for contender in tested], chosen)
-    checked([replace(contender, options=()) for contender in tested])
+    checked([entrant.default.contender for entrant in entered])
+    if question.goal == "cost":
+        _check_prices(question, [entrant.contender.name or entrant.contender.engine for entrant in entered])
     return entered
+
+
+def _check_prices(question: Question, names: list[str]) -> None:
+    """Raise `UserMistake` unless the prices are those of the contenders: costs are compared with costs only."""
+    prices = dict(question.prices)
+    if unknown := [label for label in prices if label and label not in names]:
+        raise UserMistake(f"--price names `{unknown[0]}`; {choose_from(unknown[0], names)}")
+    if lacking := [name for name in names if not prices.get(name, prices.get(""))]:
+        raise UserMistake(f"--for cost needs a price above 0 of {lacking[0]}: --price {lacking[0]}=2.20.")

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from enginebench.records.files import read_document, read_lines, write_inside
+from enginebench.records.files import decode_document, read_document, read_lines, write_inside
 from enginebench.settings.schema import UserMistake
 
 TUNE, RUN_LINES, RUNS = "tune.json", "runs.jsonl", "runs"
@@ -67,7 +67,7 @@ def open_folder(folder: Path, question: Question) -> None:
             before = read_document(folder / TUNE, Question)
         except ValueError as error:
             raise UserMistake(str(error)) from None
-        if before != question:
+        if before != decode_document(msgspec.json.encode(question), Question, folder / TUNE):
             raise UserMistake(f"{folder} has a race with other settings: name another --folder.")
         return
     try:

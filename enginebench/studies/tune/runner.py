@@ -91,13 +91,12 @@ class TuneRunner:
             if record.score is None and ran:
                 self._terminal.say(f"{name} runs again: {record.reason}", style="red")
                 record = self._run(number, self.variants[name])
+            if record.score is None and name == self.course.default:  # not kept: the same command tries again
+                raise UserMistake(f"{name} failed, so that nothing can be compared with it: {record.reason}")
             if record.score is None:
                 self._terminal.say(f"{name} is dropped: {record.reason}", style="red")
             append_line(self.folder / RUN_LINES, record)
             self.records[number, name] = record
-        if self.records[number, name].score is None and name == self.course.default:
-            reason = self.records[number, name].reason
-            raise UserMistake(f"{name} failed, so that nothing can be compared with it: {reason}")
         return self.records[number, name].score
 
     def _run(self, number: int, variant: Variant) -> RunRecord:
