@@ -42,7 +42,7 @@ from enginebench.records.formatting import counted
 from enginebench.settings.system import raise_descriptor_limit
 from loadtests.harness.calibration.calibrate import error_of, scripted_server, streamed
 from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
-from loadtests.harness.run.calibration import Error
+from loadtests.harness.run.saved_calibration import Error
 from validation.peers.tools import TOOLS, Load, Seen, ToolFailed, variables_of
 from validation.processes import Sample, between, run_watched
 from validation.program import ROOT, command_line, write
