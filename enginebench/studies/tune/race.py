@@ -21,8 +21,7 @@ ITERATIONS = 20
 MIN_CHANCE = 0.01  # a variant with a smaller probability of being better than the leader is dropped
 USUAL_SPREAD, PRIOR = 0.04, 4  # assumed spread between runs, and the degrees of freedom that it counts for
 HALVED_ABOVE = 10  # survivors; with fewer, a round drops a quarter
-FINALISTS, MIN_RUNS, MAX_RUNS = 3, 4, 7  # the leader of the last three wins once each of them has four runs,
-CLOSE = 0.3  # or up to seven, while the second has at least this chance of being better
+FINALISTS, MIN_RUNS = 3, 4  # the leader of the last three wins once each of them has four runs
 Round = Mapping[str, float]  # log score by variant
 
 
@@ -82,9 +81,7 @@ def survivors(current: Fit, left: Collection[str]) -> list[str]:
     ranked = [standing for standing in current.standings if standing.variant in left]
     kept = math.ceil(len(ranked) / 2) if len(ranked) > HALVED_ABOVE else len(ranked) - max(1, len(ranked) // 4)
     if len(ranked) <= FINALISTS:
-        runs = min(standing.runs for standing in ranked)
-        close = len(ranked) > 1 and ranked[1].chance >= CLOSE
-        kept = len(ranked) if runs < MIN_RUNS or (close and runs < MAX_RUNS) else 1
+        kept = len(ranked) if min(standing.runs for standing in ranked) < MIN_RUNS else 1
     # A variant with one run stays whatever its chance: the run may be an outlier.
     following = [standing for standing in ranked[1:kept] if standing.runs == 1 or standing.chance >= MIN_CHANCE]
     return [standing.variant for standing in (ranked[0], *following)]
