@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 
 from engines.contract.base import Chunk, GenerateRequest
-from engines.contract.errors import EngineUnavailable, FatalError
+from engines.contract.errors import EngineError, EngineUnavailable, FatalError
 from engines.openvino import OpenVinoEngine, PipelineBatch, Sequence
 from engines.text.answer_text import StopStrings
+
+CACHE = 10**10  # tokens
 
 
 class Handle:
     def __init__(self, tokens: int) -> None:
         self.left, self.ready, self.cancelled = tokens, [], False  # type: ignore[var-annotated]
+        self.status = "RUNNING"
+
+    def get_status(self) -> SimpleNamespace:
+        return SimpleNamespace(name=self.status)
 
     def can_read(self) -> bool:
         return bool(self.ready)
@@ -49,6 +55,8 @@ class Pipeline:
         if self.breaks:
             raise RuntimeError("out of memory")
         for handle in self.handles:
+            if handle.left > CACHE:
+                handle.left, handle.status = 0, "IGNORED"
             if handle.left:
                 handle.left -= 1
                 reason = SimpleNamespace(name="NONE" if handle.left else "LENGTH")
@@ -119,6 +127,20 @@ def test_a_request_that_is_left_is_cancelled(pipeline: Pipeline) -> None:
             await running.aclose()  # type: ignore[attr-defined]
         assert pipeline.handles[0].cancelled
         assert await answer(engine, 1) == [Chunk("0", 1, "length")]
+        engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_request_that_does_not_fit_into_the_cache_fails_alone(pipeline: Pipeline) -> None:
+    async def main() -> None:
+        engine = stepped(pipeline)
+        async with asyncio.timeout(10):
+            large, small = await asyncio.gather(answer(engine, 10**11), answer(engine, 2), return_exceptions=True)
+        assert isinstance(large, EngineError)
+        assert "kv_gib" in str(large)
+        assert isinstance(small, list)
+        assert small[-1].finish_reason == "length"
         engine.close()
 
     asyncio.run(main())

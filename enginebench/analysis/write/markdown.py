@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from enginebench.analysis.document import Block, Cell, Code, Document, Figure, Number, Table, Text, Warning, Word
 from enginebench.analysis.write import phrases
@@ -46,12 +47,14 @@ def table(block: Table) -> str:
     block = block.without_empty_columns()
     headings = [escaped(column.heading) for column in block.columns]
     sides = [":---" if column.text else "---:" for column in block.columns]
-    rows = [[escaped(show(cell).line) if _has_a_label(cell) else show(cell).line for cell in row] for row in block.rows]
+    rows = [[_line(cell) for cell in row] for row in block.rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, sides, *rows))
 
 
-def _has_a_label(cell: Cell) -> bool:
-    return isinstance(cell, Word) or (isinstance(cell, Number) and bool(cell.over))
+def _line(cell: Cell) -> str:
+    if isinstance(cell, Word):
+        return escaped(show(cell).line)
+    return show(replace(cell, over=_escape(cell.over)) if isinstance(cell, Number) and cell.over else cell).line
 
 
 def escaped(text: str) -> str:
