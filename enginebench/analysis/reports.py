@@ -196,6 +196,7 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
     searches = [run.search for run in frame.runs if run.search is not None]
     if searches:
         return GOOD if all(search.state == "found" for search in searches) else NOT_ENOUGH
-    if Status.MISSED in frame.statuses:
+    statuses = frame.statuses
+    if Status.MISSED in statuses:
         return MISSED
-    return NOT_ENOUGH if Status.NOT_MEASURED in frame.statuses else GOOD
+    return NOT_ENOUGH if Status.NOT_MEASURED in statuses else GOOD

@@ -176,3 +176,11 @@ def test_without_the_program_it_says_where_to_get_it(monkeypatch: pytest.MonkeyP
     reason = LlamaCppEngine.why_not_here()
     assert reason is not None
     assert reason.endswith("or run: enginebench engines install llamacpp")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32 - 1, -(2**63)])
+def test_no_seed_means_a_random_one(model: Model, seed: int) -> None:
+    engine = LlamaCppEngine(model, LlamaCppOptions())
+    engine._context_length = 4096
+    sent = engine.body(GenerateRequest("p", (1,), 5, temperature=1.0, seed=seed))["seed"]
+    assert 0 <= sent < 2**32 - 1

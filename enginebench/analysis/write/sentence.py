@@ -297,18 +297,18 @@ def _replicas(answer: ReplicasAnswer) -> str:
         last, *others = others
         text += f", or {last.number:,} of {clean(last.name)}{_month(last)}{_unsure(last)}"
     not_planned = [f"{names} cannot be planned: {reason}" for reason, names in _by_reason(without).items()]
-    return f"{'; '.join([text, *_others(last, others), *not_planned])}."
+    return f"{'; '.join([text, *_further(last, others), *not_planned])}."
 
 
-def _others(last: Replicas, others: Sequence[Replicas]) -> Iterator[str]:
+def _further(last: Replicas, further: Sequence[Replicas]) -> Iterator[str]:
     """Compare further candidates with the last one that has been named: `2 others cost more`."""
-    if not others:
+    if not further:
         return
-    verb, wanted = ("cost", "much") if last.month is not None else ("need", "many")
-    values = [candidate.number if last.month is None else candidate.month for candidate in (last, *others)]
-    more = all((value or 0) > (values[0] or 0) for value in values[1:])
-    verb = f"{verb}s" if len(others) == 1 else verb
-    yield f"{counted(len(others), 'other')} {verb} {'more' if more else f'as {wanted} or more'}"
+    priced = last.month is not None
+    values = [(candidate.month if priced else candidate.number) or 0 for candidate in (last, *further)]
+    verb, equal = ("cost", "as much") if priced else ("need", "as many")
+    more = "more" if min(values[1:]) > values[0] else f"{equal} or more"
+    yield f"{counted(len(further), 'other')} {verb}{'s' if len(further) == 1 else ''} {more}"
 
 
 def _by_reason(candidates: Sequence[Replicas]) -> dict[str, str]:

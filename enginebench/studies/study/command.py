@@ -99,9 +99,9 @@ def study(
         "--install": install,
         "--any-commit": any_commit,
     }
-    given = [flag for flag, value in measuring.items() if value]
-    if given and (not words or words[0] in {STATUS, REPORT}):
-        raise UserMistake(f"{given[0]} is for measuring: `enginebench study NAME {given[0]} …`.")
+    typed = [flag for flag, value in measuring.items() if value]
+    if typed and (not words or words[0] in {STATUS, REPORT}):
+        raise UserMistake(f"{typed[0]} is for measuring: `enginebench study NAME {typed[0]} …`.")
     if not words:
         return _list()
     if words[0] == STATUS:

@@ -47,3 +47,5 @@ def test_a_slice_of_a_gpu_without_a_power_limit_is_a_gpu(monkeypatch: pytest.Mon
     monkeypatch.setattr(nvml, "nvmlDeviceGetEnforcedPowerLimit", limit, raising=False)
     expected = {"name": "H100 MIG 1g.10gb", "driver": "580.95.05", "memory": 80_000 * MB, "power_limit": None}
     assert gpu_facts() == [expected, expected]
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", limit)  # GB10 shares the machine's
+    assert gpu_facts() == [expected | {"memory": None}] * 2

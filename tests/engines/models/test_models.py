@@ -20,7 +20,7 @@ from engines.models.fetch import DEFAULT, context_length, conversion_folder, fet
 from engines.models.from_gguf import rotary_scaling
 from engines.models.presets import PRESETS, Preset
 from engines.models.random_model import _write_weights
-from engines.models.size import STACK
+from engines.models.size import STACK, context_of, kept_values
 from engines.models.to_gguf import gguf_of
 from engines.models.tokenizer import make_tokenizer
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
@@ -319,3 +319,33 @@ def test_a_folder_of_ones_own_is_taken_as_it_is() -> None:
         None,
         False,
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        pytest.param({"model_type": "phi3", "sliding_window": 2047}, 2047, id="a window"),
+        pytest.param({"model_type": "mistral", "sliding_window": None}, 4096, id="none"),
+        pytest.param({"model_type": "qwen2", "sliding_window": 64}, 4096, id="one that is not used by default"),
+        pytest.param({"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": True}, 64, id="or is"),
+    ],
+)
+def test_an_engine_without_windows_ends_at_the_models_window(
+    config: dict[str, Any], tokens: int, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 4096} | config))
+    assert context_length(tmp_path) == 4096
+    assert context_length(tmp_path, has_windows=False) == tokens
+
+
+def test_keys_and_values_of_latent_attention_and_of_windows() -> None:
+    shape = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+    latent = {"model_type": "deepseek_v2", "kv_lora_rank": 16, "qk_rope_head_dim": 4}
+    assert kept_values(shape | latent, 1000) == 2 * (16 + 4) * 1000
+    assert kept_values(shape | {"model_type": "mistral", "sliding_window": 100}, 1000) == 2 * 2 * 64 * 100
+    assert kept_values(shape | {"model_type": "llama"}, 1000) == 2 * 2 * 64 * 1000
+
+
+def test_a_context_that_published_files_leave_out() -> None:
+    assert context_of({"model_type": "gemma3_text"}) == 131_072
+    assert context_of({"model_type": "another"}) == 2048

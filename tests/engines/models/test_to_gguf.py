@@ -63,3 +63,13 @@ def test_another_family_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(EngineUnavailable, match=r"not gpt2; give a \.gguf file"):
         gguf_of(Model("m", tmp_path), "q8_0")
+
+
+def test_every_end_of_an_answer_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gguf import GGUFReader
+
+    model, _ = write_tiny(tmp_path / "model", "llama")
+    (model.folder / "generation_config.json").write_text('{"eos_token_id": [5, 9]}')
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    fields = GGUFReader(gguf_of(model, "float16")).fields
+    assert [fields[f"tokenizer.ggml.{name}_token_id"].contents() for name in ("eos", "eot")] == [5, 9]

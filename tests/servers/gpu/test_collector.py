@@ -103,6 +103,21 @@ def samples_of(collector: GpuCollector) -> dict[str, float]:
     }
 
 
+def test_a_lost_gpu_hides_no_other() -> None:
+    answers = dict(BUSY)
+    driver = machine(answers, answers)
+
+    def handle(index: int) -> int:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return index
+
+    driver.nvmlDeviceGetHandleByIndex = handle  # type: ignore[attr-defined]
+    seen = scraped(driver)
+    assert seen["utilization_ratio 1"] == 0.75
+    assert "utilization_ratio 0" not in seen
+
+
 def test_everything_in_base_units() -> None:
     seen = scraped(machine(BUSY))
     assert seen == {

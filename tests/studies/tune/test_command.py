@@ -157,6 +157,10 @@ def test_a_second_replica_costs_as_much_again(tmp_path: Path) -> None:
     [
         (["--engine", "fake", "--for", "cost"], "--for cost needs --price, in US dollars per hour."),
         (
+            ["--engine", "a=fake", "--engine", "b=fake", "-o", "tpot=1,2", "--for", "cost", "--price", "a=2"],
+            "--for cost needs a price above 0 of b: --price b=2.20.",
+        ),
+        (
             ["--engine", "fake", "--restart", "x"],
             "--restart starts the server of one --url, and of no --engine.",
         ),
