@@ -174,6 +174,9 @@ class Series:
     points: tuple[Point, ...]
 
 
+TIMES_LIMIT = "× its limit"  # the unit of an axis on which an SLO's limit is 1
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """`names` are the labels of an axis without numbers, in order."""
@@ -201,8 +204,8 @@ percentile. `time`: one dot or step for each instant."""
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with its numbers. `limit` is the SLO's limit on the vertical axis, labelled `limit_title`. `at` is the
-    load at which the candidates are compared."""
+    """A chart with its numbers. `limit` is the SLO's limit on the vertical axis. `at` is the load at which the
+    candidates are compared."""
 
     key: str
     title: str
@@ -211,7 +214,6 @@ class Figure:
     y: Axis
     series: tuple[Series, ...]
     limit: float | None = None
-    limit_title: str = ""
     spans: tuple[Span, ...] = ()
     at: float | None = None
     marks: tuple[Point, ...] = ()  # single points with a label, such as a recovery

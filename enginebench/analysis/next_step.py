@@ -23,14 +23,20 @@ COARSE = 1.2  # ratio of the lowest load missed to the highest met, from which a
 
 
 def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
-    """Return the step that raises or confirms the answer: an SLO, more repeats, a higher or lower load, a search for
-    the limit between two loads; if the limit is known, a plan with the engine `planned`, by default the best one."""
+    """Return the step that raises or confirms the answer: an SLO, several users, more repeats, a higher or lower load,
+    a search for the limit between two loads; if the limit is known, a plan with the engine `planned`, by default the
+    best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
+    imported = _imported(frame)
     if not frame.objectives:
         has_requests = not any(run.statistics_only for run in frame.runs)
+        if frame.tested.scenario == "single" and not imported:
+            best = frame.engines[0]
+            command = ("enginebench", "run", "concurrent", *_target(best.runs[0]))
+            return NextStep("users", command, names={"engine": best.label})
         return _name_slo(frame) if frame.loads_make_axis and has_requests else None
-    if _imported(frame):
+    if imported:
         return None
     if planned is None and len(frame.engines) > 1 and frame.tested.repeats[0] < MIN_REPEATS:
         return NextStep("repeat", (*frame.engines[0].runs[0].command, "--repeat", "5"))

@@ -149,7 +149,7 @@ def _measure_cells(series: Measured) -> tuple[Cell, ...]:
 
 def candidates(series: Sequence[Measured], formats: Mapping[str, str]) -> Table | None:
     """Build a row for each engine, the fastest decoder first. Sizes are the largest with which all engines were
-    measured."""
+    measured; a batch of one request is left out."""
     sizes = {family: common_size(series, family) for family in ("prefill", "batch")}
     columns = (
         Column("engine", text=True),
@@ -157,13 +157,13 @@ def candidates(series: Sequence[Measured], formats: Mapping[str, str]) -> Table 
         Column("decode", "tokens/s, one request"),
         Column("prefill", f"tokens/s, {sizes['prefill']} tokens"),
         Column("batch", f"tokens/s, {sizes['batch']} at a time"),
-        Column("memory", rank=1),
+        Column("peak memory", rank=1),
     )
     rows: list[tuple[float, tuple[Cell, ...]]] = []
     for engine in dict.fromkeys(item.engine for item in series):
         own = {(item.metric, item.size): item for item in series if item.engine == engine}
         decode = next((item.rate for (metric, _), item in own.items() if metric == "decode"), None)
-        sized = [own.get((family, size)) for family, size in sizes.items()]
+        sized = [own.get((family, size)) if (family, size) != ("batch", 1) else None for family, size in sizes.items()]
         memory = next((Number(item.estimate(), "B") for item in own.values() if item.metric == "memory peak"), None)
         cells = (decode, *(None if item is None else item.rate for item in sized), memory)
         speed = 0.0 if decode is None else decode.estimate.value or 0.0

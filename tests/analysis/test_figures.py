@@ -58,6 +58,7 @@ def test_with_several_limits_the_first_chart_is_above_1_if_and_only_if_the_slo_i
         values = [engine.value(point.label, "ttft_user", "p95"), engine.value(point.label, "tpot", "p95")]
         assert point.y == pytest.approx(max((values[0] or 0) / 0.1, (values[1] or 0) / 0.02))
         assert point.status is (Status.MET if (point.y or 0) <= 1 else Status.MISSED)
+        assert (point.low, point.high) == (None, None), "marks say what is confirmed, by the share of requests"
     assert [point.status for point in series.points] == [Status.MET, Status.MET, Status.MISSED]
     unusual = frame_of(summaries_of([str(run)], run.parent, parse_objectives(["ttft_p98=0.1,tpot_p95=0.02"])))
     drawn = limits_used(unusual)

@@ -98,10 +98,14 @@ def test_if_no_answer_has_a_second_token_engines_are_compared_by_ttft(tmp_path: 
             name = f"{prefill}-{repeat}"
             engine = Engine(f"takes {prefill}", prefill=prefill, tokens=1)
             facts: dict[str, Any] = {"run_id": name, "repeat": repeat, "started_at": started(repeat, order)}
-            simulate(tmp_path / name, engine, (1,), 20.0, seed=repeat, **facts)
+            simulate(tmp_path / name, engine, (1,), 20.0, seed=repeat, scenario="single", **facts)
     frame = frame_of(summaries_of([str(tmp_path)], tmp_path))
     assert frame.names == ("takes 0.05", "takes 0.1")
     document = report_document(frame)
+    step = document.next
+    assert step is not None
+    assert (step.purpose, step.names["engine"]) == ("users", "takes 0.05")
+    assert step.command[:3] == ("enginebench", "run", "concurrent")
     answer = document.answer
     assert isinstance(answer, BestAnswer)
     assert (answer.speed.title, answer.significant) == ("TTFT p50", True)

@@ -119,7 +119,6 @@ def figure(frame: Frame, engine: str, disruptions: Sequence[Disruption]) -> Figu
         y=Axis("TTFT", "s"),
         series=(Series(engine, points),),
         limit=limit,
-        limit_title="SLO" if limit is not None else "",
         spans=tuple(Span(part.start, part.end, part.command or "burst", Tone.CAUTION) for part in disruptions),
         marks=tuple(mark if number == 0 else replace(mark, label="") for number, mark in enumerate(marks)),
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from enginebench.analysis.document import Axis, Figure, Point, Series, Span
+from enginebench.analysis.document import TIMES_LIMIT, Axis, Figure, Point, Series, Span
 from enginebench.analysis.engine_runs import EngineRuns
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.sections.candidates import latency_columns
@@ -51,24 +51,26 @@ def limits_used(frame: Frame) -> Figure | None:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
         points = [_point(frame, engine.label, stage, _largest(frame, engine, stage.label)) for stage in stages]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
-    names = in_words([objective.text.partition(" ≤")[0] for objective in frame.objectives])
-    return _over_load(frame, "limits-used", "How close to the SLO", Axis(f"largest of {names} ÷ limit"), series, 1.0)
+    names = [objective.text.partition(" ≤")[0] for objective in frame.objectives]
+    axis = Axis(f"the {'larger' if len(names) == 2 else 'largest'} of {in_words(names)}", TIMES_LIMIT)
+    return _over_load(frame, "limits-used", "How close to the SLO", axis, series, 1.0)
 
 
 def _largest(frame: Frame, engine: EngineRuns, stage: str) -> Estimate:
-    """Return the largest multiple of a limit; an estimate without a value if any is missing."""
+    """Return the largest multiple of a limit; an estimate without a value if any is missing. It has no interval: marks
+    say which verdicts are confirmed, by other evidence than the spread of a percentile over runs."""
     multiples = [_multiple(engine, stage, objective) for objective in frame.objectives]
-    complete = all(multiple.value is not None for multiple in multiples)
-    return max(multiples, key=lambda multiple: multiple.value or 0.0) if complete else Estimate(None)
+    values = [multiple for multiple in multiples if multiple is not None]
+    return Estimate(max(values)) if len(values) == len(multiples) else Estimate(None)
 
 
-def _multiple(engine: EngineRuns, stage: str, objective: Objective) -> Estimate:
+def _multiple(engine: EngineRuns, stage: str, objective: Objective) -> float | None:
     column = column_of(objective)
     if objective.judged is not None:  # a percentile that is not computed has no place in the figure
-        return Estimate(None) if column is None else engine.column(stage, column).scaled(1 / objective.limit)
+        return None if column is None else engine.column(stage, column).scaled(1 / objective.limit).value
     if objective.metric == FAILURES and objective.q < 1:
-        return engine.estimate(stage, FAILURE_SHARE).scaled(1 / (1 - objective.q))
-    return Estimate(0.0)
+        return engine.estimate(stage, FAILURE_SHARE).scaled(1 / (1 - objective.q)).value
+    return 0.0
 
 
 def figures(frame: Frame) -> Iterator[Figure]:
@@ -122,7 +124,6 @@ def _over_load(
         y=replace(axis, logarithmic=_logarithmic(values)),
         series=tuple(drawn for drawn in series if drawn.points),
         limit=limit,
-        limit_title="" if limit is None else "SLO",
         at=next((_place(frame, stage) for stage in frame.stages if stage.label == frame.stage), None),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from enginebench.analysis.document import Document, Figure, NextStep, Warning
+from enginebench.analysis.document import TIMES_LIMIT, Document, Figure, NextStep, Warning
 from enginebench.analysis.sections.disruptions import PERIODS
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.capacity import Capacity
@@ -40,7 +40,7 @@ MEANINGS = {
     Missing.NOT_OBSERVED: "not measured",
     Missing.FEW_REPEATS: "fewer than three repeats: not tested",
     Missing.FEW_REQUESTS: "too few requests",
-    Missing.CUT_OFF: "the end of the run hides the outcome",
+    Missing.CUT_OFF: "unknown: too many requests were cut off by the end of the run",
     Missing.CYCLIC: "requests repeat in cycles: no interval",
     Missing.UNCOUNTED: "the tokens of the answers are unknown",
 }
@@ -49,7 +49,7 @@ LEGEND = {
     UNCONFIRMED: "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
     OPEN_ENDED: "nothing higher was tested or could be judged",
     BELOW: "missed at this load; nothing lower was tested or could be judged",
-    SIMULATED: "what a model of these runs needs; plan with the number above it, which was measured",
+    SIMULATED: "by a model of these runs; plan with the measured number above it",
     INTERVAL: "95 % confidence interval",
     UNBOUNDED: "no upper end was observed",
     INFINITE: "this percentile falls among failed requests",
@@ -61,10 +61,10 @@ LEGEND = {
 CONFIRMED = (("every", "met or missed load is confirmed, with 95 % confidence"),)
 RECOVERED = (("met again", "from the first of 20 requests in a row within the limits; no relapse follows"),)
 SPELLED_OUT = {
-    TTFT: "first token (TTFT)",
-    TPOT: "time per further token (TPOT)",
-    E2E: "whole answer (E2E)",
-    NTPOT: "time per token with the wait (NTPOT)",
+    TTFT: "time to first token (TTFT)",
+    TPOT: "time per output token (TPOT)",
+    E2E: "end-to-end latency (E2E)",
+    NTPOT: "normalized time per output token (NTPOT)",
 }
 PURPOSES = {
     "bracket": "Find the highest load of {engine} within the SLO, between {load} and {beyond}",
@@ -85,6 +85,7 @@ PURPOSES = {
     "confirm": "Confirm the highest load of {engine} within the SLO, then plan again",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
+    "users": "Measure {engine} with several users at a time",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
 """By the `purpose` of a `NextStep`; its `names` fill the braces."""
@@ -118,7 +119,7 @@ def tested_line(tested: Tested) -> str:
 
 
 def slo_line(objectives: Sequence[Objective]) -> str:
-    """`first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms`; empty without an SLO."""
+    """`time to first token (TTFT) p95 ≤ 600 ms and time per output token (TPOT) p95 ≤ 60 ms`; empty without an SLO."""
     texts: list[str] = []
     spelled: set[str] = set()
     for objective in objectives:
@@ -191,7 +192,7 @@ def limit_title(figure: Figure, unit: ShownUnit | None = None) -> str:
     """`SLO ≤ 600 ms`, or in the unit of an axis: `SLO ≤ 0.6 s`"""
     if figure.limit is None:
         return ""
-    return f"{clean(figure.limit_title) or 'SLO'} ≤ {limit_text(figure, unit)}"
+    return "limit" if figure.y.unit == TIMES_LIMIT else f"SLO ≤ {limit_text(figure, unit)}"
 
 
 def limit_text(figure: Figure, unit: ShownUnit | None = None) -> str:

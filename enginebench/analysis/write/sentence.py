@@ -203,7 +203,7 @@ def _by_capacity(answer: BestAnswer) -> str:
     text = f"{first} meets the SLO at {_highest(best.capacity)}"
     capacity = following.capacity
     if capacity is not None and capacity.load is not None:
-        text += f", {second}{_rank(answer, ',')} at {load_number(capacity.load)}{_remarks(capacity)}"
+        text += f" and {second}{_rank(answer, ',')} at {load_number(capacity.load)}{_remarks(capacity)}"
     elif capacity is not None and capacity.beyond is not None:
         text += f"; {second}{_rank(answer, ',')} misses it at {load_text(capacity.beyond, capacity.unit)}"
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
@@ -224,11 +224,9 @@ def _highest(capacity: Capacity | None) -> str:
 
 
 def _remarks(capacity: Capacity) -> str:
-    """` (the highest tested, not confirmed)`, ` (16 missed, not confirmed)`"""
+    """` (the highest tested, not confirmed)`"""
     open_ended = capacity.beyond is None and capacity.unknown is None
     remarks = ["the highest tested"] * open_ended + ["not confirmed"] * (not capacity.met_confirmed)
-    if capacity.beyond is not None and capacity.met_confirmed and not capacity.missed_confirmed:
-        remarks = [f"{load_number(capacity.beyond)} missed", "not confirmed"]
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
@@ -384,13 +382,13 @@ def _gate(answer: GateAnswer) -> str:
 
 
 def _bench(answer: BenchAnswer) -> str:
-    """Name the fastest to decode, and the fastest to read a prompt."""
+    """Name the fastest to decode, and the fastest to prefill."""
     decode, prefill = answer.decode, answer.prefill
     text = f"{clean(decode.best)} decodes {_lead(decode)}"
     if prefill is None:
         return f"{text}."
     other = "" if prefill.best == decode.best else f"; {clean(prefill.best)}"
-    return f"{text}{other or ' and'} reads prompts of {answer.prompt} tokens at {_lead(prefill)}."
+    return f"{text}{other or ' and'} prefills prompts of {answer.prompt} tokens at {_lead(prefill)}."
 
 
 def _lead(lead: Lead) -> str:

@@ -65,7 +65,7 @@ def test_the_page_says_what_the_terminal_says() -> None:
     text = Reader(page(documents.quick())).text
     for part in (
         "mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1, 4, 8 and 16 users · one run",
-        "first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms",
+        "time to first token (TTFT) p95 ≤ 600 ms and time per output token (TPOT) p95 ≤ 60 ms",
         "users status within the SLO TTFT p95 TPOT p95 output tokens/s 1 met 9 of 9 48.0 ms 16.5 ms 60.1",
         "8 met* 46 of 46* 80.3 ms 27.1 ms 277",
         "* not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",

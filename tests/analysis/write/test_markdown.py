@@ -19,7 +19,7 @@ At 16 the server's queue dominates TTFT.**
 
 Tested: mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed loop, 1, 4, 8 and 16 users · \
 one run of 6 to 20 s per load · AMD EPYC, 2 cores, no GPU · 28 Nov 2026\x20\x20
-SLO: first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms
+SLO: time to first token (TTFT) p95 ≤ 600 ms and time per output token (TPOT) p95 ≤ 60 ms
 
 | users | status | within the SLO | TTFT p95 | TPOT p95 | output tokens/s |
 | ---: | ---: | ---: | ---: | ---: | ---: |

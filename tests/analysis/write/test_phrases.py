@@ -105,9 +105,12 @@ def test_what_was_tested(tested: Tested, line: str) -> None:
     ("slo", "line"),
     [
         ("", ""),
-        ("ttft_p95=0.6,tpot_p95=0.06", "first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95 ≤ 60 ms"),
-        ("ttft_p50=0.1,ttft_p99=1.5", "first token (TTFT) p50 ≤ 100 ms and TTFT p99 ≤ 1.5 s"),
-        ("e2e_p99=2,ttft_p95=5", "whole answer (E2E) p99 ≤ 2 s and first token (TTFT) p95 ≤ 5 s"),
+        (
+            "ttft_p95=0.6,tpot_p95=0.06",
+            "time to first token (TTFT) p95 ≤ 600 ms and time per output token (TPOT) p95 ≤ 60 ms",
+        ),
+        ("ttft_p50=0.1,ttft_p99=1.5", "time to first token (TTFT) p50 ≤ 100 ms and TTFT p99 ≤ 1.5 s"),
+        ("e2e_p99=2,ttft_p95=5", "end-to-end latency (E2E) p99 ≤ 2 s and time to first token (TTFT) p95 ≤ 5 s"),
         ("failures=0.01", "failures ≤ 1 %"),
     ],
 )
@@ -118,7 +121,7 @@ def test_the_slo_spells_each_abbreviation_out_once(slo: str, line: str) -> None:
 def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None:
     table = Table("candidates", "", (Column("TTFT p50"), Column("TPOT p50")), ())
     document = documents.document(NoAnswer.ALL_FAILED, table, objectives=())
-    assert phrases.legend(document) == (("TTFT", "first token"), ("TPOT", "time per further token"))
+    assert phrases.legend(document) == (("TTFT", "time to first token"), ("TPOT", "time per output token"))
     assert phrases.legend(replace(document, objectives=SLO)) == ()
 
 

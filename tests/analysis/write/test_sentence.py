@@ -183,17 +183,17 @@ BESTS: list[tuple[Answer, str]] = [
     ),
     (
         replace(BY_CAPACITY, speed=TTFT_P50, ratio=Estimate(0.724, 0.65, 0.81, 3)),
-        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
+        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
         "at 24 users TTFT p50 of b is 28 % [19, 35] lower.",
     ),
     (
         replace(BY_CAPACITY, speed=TTFT_P50, significant=False),
-        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
+        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
         "at 24 users their TTFT p50 has no significant difference.",
     ),
     (
         BY_CAPACITY,
-        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
+        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
         "at 24 users b serves 1.46× [1.45, 1.47] the tokens/s of a.",
     ),
     (
@@ -207,11 +207,11 @@ BESTS: list[tuple[Answer, str]] = [
             best=Contender("b", capacity({24.0: verdict(9, 9, confirmed=False)}, 24.0, None), Estimate(1), met),
             ratio=Estimate(None),
         ),
-        "b meets the SLO at 24 users (the highest tested, not confirmed), a, the next best, at 10 (not confirmed).",
+        "b meets the SLO at 24 users (the highest tested, not confirmed) and a, the next best, at 10 (not confirmed).",
     ),
     (
         replace(BY_CAPACITY, ratio=Estimate(1.5), significant=None, repeats=1),
-        "b meets the SLO at 24 users, a, the next best, at 10 (not confirmed); "
+        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
         "at 24 users b serves 1.5× the tokens/s of a (one run each).",
     ),
 ]
@@ -372,12 +372,12 @@ referee = RefereeAnswer("tool", 0, "TTFT p99", 0.2, 0.2123, 788, 789)
 OTHERS: list[tuple[Answer, str]] = [
     (
         bench,
-        "b decodes 21.1 tokens/s (1.9× [1.5, 2.4] a); a reads prompts of 128 tokens at 283 tokens/s "
+        "b decodes 21.1 tokens/s (1.9× [1.5, 2.4] a); a prefills prompts of 128 tokens at 283 tokens/s "
         "(4.5× [3.9, 5.1] b).",
     ),
     (
         replace(bench, decode=replace(decode, significant=False), prefill=replace(prefill, best="b", next="a")),
-        "b decodes 21.1 tokens/s (not significantly faster than a) and reads prompts of 128 tokens at 283 tokens/s "
+        "b decodes 21.1 tokens/s (not significantly faster than a) and prefills prompts of 128 tokens at 283 tokens/s "
         "(4.5× [3.9, 5.1] a).",
     ),
     (

@@ -23,8 +23,8 @@ QUICK = """\
 Tested   mock at 127.0.0.1:8300 · 32-token prompts, 48-token answers · closed
          loop, 1, 4, 8 and 16 users · one run of 6 to 20 s per load · AMD EPYC,
          2 cores, no GPU · 28 Nov 2026
-SLO      first token (TTFT) p95 ≤ 600 ms and time per further token (TPOT) p95
-         ≤ 60 ms
+SLO      time to first token (TTFT) p95 ≤ 600 ms and time per output token
+         (TPOT) p95 ≤ 60 ms
 
 8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not
 confirmed); 16 do not (TTFT p95 1.50 s). At 16 the server's queue dominates
