@@ -73,7 +73,7 @@ HOURS_A_MONTH = 730.0
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if the model's error allows it; both
-    include spares. `missing` and `not_simulated` are the reasons for an unknown count. `month` is the cost of the
+    include spares. `at_most`: fewer than `simulated` may suffice, with more load than was measured. `missing` and `not_simulated` are the reasons for an unknown count. `month` is the cost of the
     replicas in US dollars, `per_million` that of a million output tokens at the measured capacity."""
 
     name: str
@@ -84,6 +84,7 @@ class Replicas:
     missing: NotPlanned | None = None
     not_simulated: NotPlanned | None = None
     per_million: Estimate = UNPRICED
+    at_most: bool = False
 
     @property
     def confirmed(self) -> bool:

@@ -99,10 +99,10 @@ class PlanSettings:
     )
     slo: tuple[Objective, ...] = slo_setting("Peak and objectives")
     headroom: float = peak_setting(
-        0.0, "Share by which the load may exceed the peak, such as 0.2.", metavar="SHARE", least=0
+        0.0, "Share by which the load may exceed the peak, such as 0.2.", metavar="SHARE", least=0, most=100
     )
     spares: int = peak_setting(0, "Replicas beyond those needed, in case some fail.", metavar="N", least=0)
-    peak_seconds: float = peak_setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10)
+    peak_seconds: float = peak_setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10, most=21_600)
     price: Prices = setting(
         (),
         "US dollars that a replica costs per hour; LABEL=USD for one of several engines.",

@@ -131,9 +131,9 @@ def _factor(ratio: float, digits: int) -> str:
     return "∞" if math.isinf(ratio) else significant(ratio, digits)
 
 
-def in_words(items: Sequence[str]) -> str:
+def in_words(items: Sequence[str], last: str = "and") -> str:
     """Join as `10, 20 and 40`."""
-    return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}" if len(items) > 1 else "".join(items)
 
 
 def join_labels(labels: Sequence[str]) -> str:

@@ -71,12 +71,13 @@ def report(
     check_formats(output or ())
     if plan.peak is not None and not plan.slo:
         raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1s.")
-    summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
     from enginebench.analysis.formats.benchmark_report_writer import write_reports
     from enginebench.analysis.frame import frame_of
-    from enginebench.analysis.plan.replicas import replicas_of
+    from enginebench.analysis.plan.replicas import replicas_of, separated
     from enginebench.analysis.reports import report_document
 
+    summaries = read_runs(names or (), folder, plan.slo, need_requests=True)
+    summaries = summaries if plan.peak is None else separated(summaries)
     plan.check_labels([summary.label for summary in summaries])
     frame = frame_of(summaries)
     replicas = replicas_of(frame, plan)

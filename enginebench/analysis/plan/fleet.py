@@ -18,7 +18,7 @@ from enginebench.analysis.plan.measured import SupportedLoads
 from enginebench.analysis.plan.model import EngineModel, Future
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Band, Lengths, Requests, band, joined
-from enginebench.analysis.plan.simulation import ClosedLoop, poisson_arrivals, serve
+from enginebench.analysis.plan.simulation import ClosedLoop, arrivals_in_turn, serve
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective
 
@@ -128,9 +128,8 @@ class Fleet:
 
         def run(warm_up: float) -> Requests:
             rng, served = future.rng, []
-            due = poisson_arrivals(self.peak.load.value, warm_up + self.peak.seconds, rng)
-            for turn in range(self._simulated(replicas)):
-                own = due[turn::replicas]
+            for _ in range(self._simulated(replicas)):
+                own = arrivals_in_turn(self.peak.load.value, replicas, warm_up + self.peak.seconds, rng)
                 served.append(serve(model, own, asked.drawn(max(len(own), 1), rng), rng))
             return joined(served)
 
@@ -175,13 +174,14 @@ def _share(parts: Sequence[Tally], objective: int) -> float:
 class SimulatedReplicas:
     """`chosen` is the smallest fleet with which 95 % of the futures meet every objective; `fewer` is the next smaller
     fleet, `None` if each of its replicas would get more load than the records support: fewer may suffice (`bounded`).
-    `capacity` is the load of one replica up to which 95 % of the futures meet every objective, in the peak's unit.
+    `capacity` is the number of users of one replica up to which 95 % of the futures meet every objective; `None` if the
+    peak is a rate.
     """
 
     chosen: Attainment
     fewer: Attainment | None
     bounded: bool
-    capacity: float
+    capacity: float | None
 
     @property
     def count(self) -> int:
@@ -192,6 +192,8 @@ def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> SimulatedReplica
     """Raise `CannotPlan` if no number of replicas is enough."""
     load = fleet.peak.load
     floor = supported.fewest(load)
+    if isinstance(load, Rate) and floor > MAX_REPLICAS:
+        raise CannotPlan(NotPlanned.OUT_OF_REACH)
     # With more replicas, each has hardly anything to do.
     most = load.count if isinstance(load, Users) else min(MAX_REPLICAS, max(64, math.ceil(100 * load.value)))
     located = first(lambda k: fleet.met(k, LOCATING) >= 0.5, floor, max(floor, most))
@@ -226,11 +228,11 @@ def first(true: Callable[[int], bool], low: int, most: int) -> int | None:
     return high
 
 
-def _capacity(fleet: Fleet, supported: SupportedLoads, count: int) -> float:
-    """Return the capacity of one replica: users are simulated on a single one, a rate is its share in the fleet."""
+def _capacity(fleet: Fleet, supported: SupportedLoads, count: int) -> float | None:
+    """Simulate the users of a single replica."""
     load = fleet.peak.load
     if not isinstance(load, Users):
-        return load.value / count
+        return None
     most = max(1, math.floor(supported.largest(load) + 1e-9))
 
     def misses(users: int) -> bool:

@@ -14,7 +14,7 @@ from enginebench.analysis.data.chunks import chunks_within
 from enginebench.analysis.data.run_data import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
-from enginebench.analysis.plan.requests import Lengths, Requests, answers_per_second, figures, latencies_of
+from enginebench.analysis.plan.requests import Lengths, Requests, figures, latencies_of
 from enginebench.analysis.plan.steps import Steps, find_steps
 from enginebench.records.load import Load, Users
 from enginebench.records.metrics import E2E_SINCE_DUE, OUTPUT_TOKENS, PROMPT_TOKENS
@@ -40,6 +40,7 @@ class MeasuredStage:
     starts: Floats  # when each user first asked, after `begin`
     think: Floats  # from a user's answer to the next request
     failed: float  # share
+    answered: float  # answers per second in the steady window, whenever they were due
     steps: tuple[Steps, ...]
 
     @property
@@ -80,6 +81,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         lengths,
         latencies_of(ok),
     )
+    answered = (pl.col("outcome") == "ok") & pl.col("t_last").is_between(window.start, window.end, closed="left")
     closed = isinstance(window.load, Users)
     ended = window.scheduled(due).filter(~pl.col("outcome").is_in(UNJUDGED))
     return MeasuredStage(
@@ -90,27 +92,35 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         start=window.start / SECOND,
         end=window.end / SECOND,
         requests=requests,
-        starts=_starts(due, stage.start, window.start) if closed else np.zeros(0),
-        think=_think(ok) if closed else np.zeros(0),
+        starts=_starts(due, window) if closed else np.zeros(0),
+        think=_think(due, complete) if closed else np.zeros(0),
         failed=float((ended["outcome"] != "ok").sum()) / len(ended) if len(ended) else math.inf,
+        answered=len(run.requests.filter(answered)) / (window.end - window.start) * SECOND,
         steps=tuple(
             steps for piece in chunks_within(run.table, window.start, window.end) if (steps := find_steps(piece))
         ),
     )
 
 
-def _starts(due: pl.DataFrame, begin: int, steady: int) -> Floats:
-    """Return when each remaining user first asked. Users of an earlier, larger load may ask once more after `begin`."""
+def _starts(due: pl.DataFrame, window: Window) -> Floats:
+    """Return when each remaining user first asked. Users of an earlier, larger load may ask once more after the stage
+    began. If the records do not name users, the first requests are those of the users."""
     asked = due.group_by("user").agg(first=pl.col("t_sched").min(), last=pl.col("t_sched").max())
-    first = asked.filter(pl.col("last") >= steady)["first"].to_numpy()
-    return np.sort((first - begin) / SECOND)
+    first = np.sort(asked.filter(pl.col("last") >= window.start)["first"].to_numpy())
+    if due["user"].null_count():
+        first = np.sort(due["t_sched"].to_numpy())[: math.ceil(window.load.value)]
+    return (first - window.stage.start) / SECOND
 
 
-def _think(ok: pl.DataFrame) -> Floats:
-    """Return the pauses from the last token of an answer to the same user's next request."""
+def _think(due: pl.DataFrame, complete: pl.Expr) -> Floats:
+    """Return the pauses from the last token of an answer to the same user's next request, of any outcome. There are
+    none if the records do not name users."""
+    if due["user"].null_count():
+        return np.zeros(0)
     last = pl.col("t_sched") + pl.col(E2E_SINCE_DUE) * SECOND
     pause = (pl.col("t_sched").shift(-1) - last).over("user", order_by="t_sched") / SECOND
-    pauses: Floats = ok.select(pause=pause)["pause"].drop_nulls().to_numpy()
+    answered = (pl.col("outcome") == "ok") & complete
+    pauses: Floats = due.select(pause.alias("pause"), answered=answered).filter("answered")["pause"].drop_nulls().to_numpy()
     return np.maximum(pauses, 0.0)
 
 
@@ -145,7 +155,7 @@ def supported_loads(
         raise CannotPlan(NotPlanned.FAILURES)
     users = max((stage.load.value for stage in usable if isinstance(stage.load, Users)), default=0.0)
     running = max((steps.occupied.max(initial=0.0) for stage in usable for steps in stage.steps), default=0.0)
-    rate = max(answers_per_second(stage.requests, stage.start, stage.end) for stage in usable)
+    rate = max(stage.answered for stage in usable)
     return SupportedLoads(users or float(running), rate, BEYOND if limit_known and not limits else 1.0)
 
 

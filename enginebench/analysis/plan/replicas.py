@@ -92,7 +92,8 @@ def _plan(frame: Frame, settings: PlanSettings, name: str) -> Plan:
     measured = measured_replicas(capacity, settings.load)
     count, missing = (None, measured) if isinstance(measured, NotPlanned) else (measured + settings.spares, None)
     simulated = None if simulation.replicas is None else simulation.replicas.count + settings.spares
-    replicas = Replicas(name, capacity, count, simulated, None, missing, simulation.missing, per_million)
+    at_most = simulation.replicas is not None and simulation.replicas.bounded
+    replicas = Replicas(name, capacity, count, simulated, None, missing, simulation.missing, per_million, at_most)
     if price is not None and replicas.number is not None:
         replicas = replace(replicas, month=HOURS_A_MONTH * price * replicas.number)
     return Plan(replicas, price, simulation)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import polars as pl
 
-from enginebench.analysis.answer import HOURS_A_MONTH
+from enginebench.analysis.answer import HOURS_A_MONTH, NoAnswer
 from enginebench.analysis.document import (
     ENGINE,
     Cell,
@@ -38,8 +38,8 @@ from enginebench.analysis.sections.loads import loads
 from enginebench.analysis.sections.warnings import doubtful, warnings
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.records.exit_codes import GOOD, MISSED, NOT_ENOUGH
-from enginebench.records.formatting import format_share
+from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
+from enginebench.records.formatting import format_share, in_words
 from enginebench.records.view import Estimate, Missing
 
 COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several", "+ request beyond", "beyond")
@@ -50,10 +50,12 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
     """Plan a peak for every candidate; `plans` are the results of `plans_of`, if already computed."""
     assert settings.peak is not None
     plans = plans or plans_of(frame, settings)
-    answer = replicas_answer(settings.peak, tuple(plan.replicas for plan in plans))
-    order = [candidate.name for candidate in answer.candidates]
+    planned = replicas_answer(settings.peak, tuple(plan.replicas for plan in plans))
+    order = [candidate.name for candidate in planned.candidates]
     plans = sorted(plans, key=lambda plan: order.index(plan.name))
     warned = warnings(frame)
+    comparable = not any(difference.incomparable for difference in frame.differences)
+    step = next_step_for_peak(frame, planned.candidates[0], settings.load, doubtful(warned), settings.spares)
     sections = (
         loads(frame),
         Section("bill", "The bill", (*_bills(plans, settings),)),
@@ -65,14 +67,14 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         title="",
         tested=frame.tested,
         objectives=frame.objectives,
-        answer=answer,
-        candidates=by_engine(frame, answer.candidates, settings.peak).without_empty_columns(),
+        answer=planned if comparable else NoAnswer.DIFFERENT_WORKLOADS,
+        candidates=by_engine(frame, planned.candidates, settings.peak).without_empty_columns(),
         figure=first_figure(frame),
-        next=next_step_for_peak(frame, answer.candidates[0], settings.peak, doubtful(warned), settings.spares),
+        next=step if comparable else None,
         warnings=warned,
         sections=tuple(section for section in sections if section.blocks),
         frame=pl.concat([frame.table, pl.DataFrame(list(_rows(frame, plans)), schema=SCHEMA)]),
-        exit_code=_exit_code(plans),
+        exit_code=INVALID if any(warning.severity == "invalid" for warning in warned) else _exit_code(plans),
         sliders=_sliders(frame, settings, plans),
     )
 
@@ -102,7 +104,7 @@ def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sli
                 missed = Status.MISSED in hidden
                 by_load.append((at.load, tuple(None if missed or v is None or math.isinf(v) else v for v in values)))
         fleet = None if simulation is None else simulation.replicas
-        simulated = None if fleet is None else settings.load.value / fleet.count
+        simulated = None if fleet is None else fleet.capacity or settings.load.value / fleet.count
         engines.append(SliderEngine(plan.name, plan.price, sustained, simulated, tuple(by_load)))
     return Sliders(
         unit=settings.load.unit,
@@ -129,7 +131,7 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0).without_empty_columns()
 
 
-def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
+def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table | Text]:
     """Show the smallest sufficient fleet by simulation and the next smaller one, or why there is none."""
     rows: list[tuple[Cell, ...]] = []
     for plan in plans:
@@ -138,11 +140,11 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
             rows.append((Word(plan.name), Word(simulation.missing.value, Tone.CAUTION), None, None, None, None, None))
         elif simulation is not None and simulation.replicas is not None:
             fleet = simulation.replicas
-            sustained = Number(Estimate(fleet.capacity))
+            sustained = None if fleet.capacity is None else Number(Estimate(fleet.capacity))
             rows += [_fleet(plan.name, at, sustained, settings) for at in (fleet.fewer, fleet.chosen) if at]
     columns = (
         ENGINE,
-        Column(f"{settings.load.unit} one sustains"),
+        Column("users one sustains"),
         Column("replicas"),
         Column(f"{settings.load.unit} of each"),
         Column("futures that meet the SLO"),
@@ -151,6 +153,11 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
     )
     if rows:
         yield Table("fleets", f"Simulated at {settings.load.label}", columns, tuple(rows), 0)
+    if bounded := [plan.name for plan in plans if plan.replicas.at_most]:
+        yield Text(
+            f"Fewer replicas of {in_words(bounded)} may be enough: with fewer, each would get more load than the "
+            f"measurements support."
+        )
 
 
 def _fleet(name: str, at: Attainment, sustained: Cell, settings: PlanSettings) -> tuple[Cell, ...]:
@@ -236,7 +243,8 @@ def _plan_rows(plan: Plan) -> Iterator[Row]:
         for name, value in (asdict(model.fit.cost) | {"slots": model.slots, "R²": model.fit.explained}).items():
             yield _cell("fit", name, value)
     if (fleet := simulation.replicas) is not None:
-        yield _cell("simulated capacity", "value", fleet.capacity)
+        if fleet.capacity is not None:
+            yield _cell("simulated capacity", "value", fleet.capacity)
         for at in filter(None, (fleet.fewer, fleet.chosen)):
             yield _cell("futures that meet the SLO", f"{at.replicas} replicas", at.met, "share")
             yield _cell("requests within", f"{at.replicas} replicas", at.share.median, "share")

@@ -121,10 +121,6 @@ def figures(requests: Requests, start: float, end: float) -> dict[str, float]:
     }
 
 
-def answers_per_second(requests: Requests, start: float, end: float) -> float:
-    return float(((requests.last >= start) & (requests.last < end)).sum()) / (end - start)
-
-
 def _percentile(ascending: Floats, q: float) -> float:
     """Return the nearest-rank percentile; `nan` unless at least one value is expected above it."""
     return percentile(ascending, q) if len(ascending) * (1 - q) >= 1 - 1e-9 else math.nan

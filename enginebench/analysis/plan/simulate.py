@@ -38,8 +38,10 @@ def simulate(runs: Sequence[RunData], load: Load, seconds: float, objectives: Se
         stages = measured_stages(runs)
         model = fit_stages(stages, declared_slots(runs))
         held_out = hold_out(stages, model)
-        if not held_out:
+        if len({stage.label for stage in stages}) < 2:
             raise CannotPlan(NotPlanned.ONE_LOAD)
+        if not held_out:
+            raise CannotPlan(NotPlanned.FEW_STEPS)
         if max(held.largest_error for held in held_out) > MAX_ERROR:
             raise CannotPlan(NotPlanned.POOR_FIT)
         pauses = [stage.think for stage in stages if len(stage.think)]

@@ -25,14 +25,16 @@ BLOCK = 256  # steps
 NOISES = 4096  # steps of noise drawn in advance
 MIN_NOISE = 0.2  # of a step's duration
 SPARE = 6.0  # standard deviations beyond the mean number of arrivals that are drawn
-MAX_REQUESTS = 1_000_000  # of one simulation
+MAX_REQUESTS = 1_000_000  # of one simulation of users
 PAUSES = 4096  # of users, drawn in advance
 
 
-def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
-    """Draw the arrivals of a Poisson process in [0, `seconds`)."""
-    count = int(rate * seconds + SPARE * math.sqrt(rate * seconds)) + 16
-    times = np.cumsum(rng.exponential(1 / rate, count))
+def arrivals_in_turn(rate: float, replicas: int, seconds: float, rng: Generator) -> Floats:
+    """Draw every n-th arrival of a Poisson process in [0, `seconds`), which one of n replicas gets: gaps are sums of n
+    exponential ones."""
+    mean = rate * seconds / replicas
+    count = int(mean + SPARE * math.sqrt(mean)) + 16
+    times = np.cumsum(rng.gamma(replicas, 1 / rate, count))
     return np.asarray(times[times < seconds], dtype=np.float64)
 
 
@@ -162,7 +164,7 @@ def serve(
             continue
         if at >= until and not unanswered:
             break
-        if len(sched) >= MAX_REQUESTS:
+        if closed is not None and len(sched) >= MAX_REQUESTS:
             raise CannotPlan(NotPlanned.TOO_FAST)
         heappop(ready)
         if closed is not None:

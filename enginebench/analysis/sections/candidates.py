@@ -254,7 +254,8 @@ def _replicas(replicas: Replicas | None) -> Cell:
         return None
     if replicas.missing is not None:
         return Word(replicas.missing.value, Tone.CAUTION)
-    return replace(count(replicas.count), approximate=not replicas.confirmed, simulated=replicas.simulated)
+    simulated = None if replicas.at_most else replicas.simulated
+    return replace(count(replicas.count), approximate=not replicas.confirmed, simulated=simulated)
 
 
 def _month(replicas: Replicas | None) -> Cell:

@@ -15,7 +15,7 @@ from statistics import median
 
 from enginebench.analysis.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.stats import samples
-from enginebench.analysis.stats.repeats import holm
+from enginebench.analysis.stats.repeats import MIN_REPEATS, holm
 from enginebench.analysis.stats.samples import Sample
 from enginebench.analysis.verdict.comparison import sample_of
 from enginebench.records.exit_codes import GOOD, MISSED, NOT_ENOUGH
@@ -150,7 +150,8 @@ def check(engine: str, stage: str, column: Column, before: Sample, now: Sample) 
     if not (before.complete and now.complete):
         return lacking(engine, stage, column, (len(now.values), len(before.values)))
     change, p = samples.compare(column, now, before, paired=False)
-    evidence = Evidence.EVERY_RUN if p is None else Evidence.TEST
+    few = min(len(now.values), len(before.values)) < MIN_REPEATS
+    evidence = Evidence.TEST if p is not None else Evidence.NONE if few else Evidence.EVERY_RUN
     if change.value is None:  # some values are among failed requests
         change, evidence = replace(change, value=_change_of_medians(now.values, before.values)), Evidence.NONE
     return Check(engine, stage, column, before.overall, now.overall, change, p, evidence)

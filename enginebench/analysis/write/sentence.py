@@ -44,7 +44,7 @@ from enginebench.records.view import Estimate
 
 DELAYS = ("the load generator", "the server's queue", "reading the prompt (prefill)", "delivery to the client")
 UNSURE = " (not confirmed)"
-MAX_STARTS = 3
+MAX_NAMES = 3  # candidates in a sentence
 GROWN = dict(zip(TTFT_PARTS, DELAYS, strict=True))
 NO_ANSWER = {
     NoAnswer.NOTHING_MEASURED: "Nothing was measured.",
@@ -287,8 +287,8 @@ def _replicas(answer: ReplicasAnswer) -> str:
         return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
     equal = [candidate for candidate in planned if (candidate.number, candidate.month) == (first.number, first.month)]
     others = planned[len(equal) :]
-    names = " or ".join(clean(candidate.name) for candidate in equal[:2])
-    names = names if len(equal) <= 2 else f"{clean(first.name)} or of {len(equal) - 1} others"
+    names = in_words([clean(candidate.name) for candidate in equal], "or")
+    names = names if len(equal) <= MAX_NAMES else f"{clean(first.name)} or of {len(equal) - 1} others"
     text = f"Plan {count} of {names} for {peak}{_month(first, ' a month')}{_unsure(first)}"
     last = first
     if others and len(equal) == 1:
@@ -403,7 +403,7 @@ def _lead(lead: Lead) -> str:
 
 
 def _start(answer: StartAnswer) -> str:
-    times = [f"{clean(name)} {format_seconds(seconds)}" for name, seconds in answer.seconds[:MAX_STARTS]]
+    times = [f"{clean(name)} {format_seconds(seconds)}" for name, seconds in answer.seconds[:MAX_NAMES]]
     others = len(answer.seconds) - len(times)
     more = f"; {counted(others, 'other')} take{'s' if others == 1 else ''} longer" if others else ""
     return f"From the launch to the first answer it takes {in_words(times)}{more}."

@@ -19,8 +19,8 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("plan") / "closed", server, users(4, 8, 20), Asked(), window=15.0)
 
 
-def plan(*arguments: str | Path) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["plan", *map(str, arguments)], env={"ENGINEBENCH_PEAK_SECONDS": "10"})
+def plan(*arguments: str | Path, command: str = "plan") -> tuple[int, str]:
+    result = CliRunner().invoke(app, [command, *map(str, arguments)], env={"ENGINEBENCH_PEAK_SECONDS": "10"})
     return result.exit_code, " ".join(result.output.split())
 
 
@@ -60,6 +60,25 @@ def test_the_exit_code_says_whether_there_is_a_plan(closed: Path, slo: str, code
     done, output = plan(closed, "--peak", "24users", "--slo", slo)
     assert done == code
     assert answer in output
+
+
+def test_runs_of_different_workloads_are_not_planned(tmp_path: Path) -> None:
+    for name, tokens in (("a", "8"), ("b", "64")):
+        simulate(tmp_path / name, Engine(name), (2, 4), 10.0, workload={"output_tokens": tokens})
+    code, output = plan(tmp_path, "--peak", "24users", "--slo", "ttft_p95=1")
+    assert code == 2
+    assert "The runs had different workloads, so their numbers are not compared." in output
+    assert "replicas of" not in output.partition("Warning")[0]
+
+
+@pytest.mark.parametrize("command", ["plan", "report"])
+def test_runs_of_one_engine_with_other_settings_are_not_pooled(tmp_path: Path, command: str) -> None:
+    for slots in (2, 8):
+        engine = {"name": "vllm", "options": {"max_num_seqs": slots}}
+        simulate(tmp_path / f"{slots}", Engine("vllm", slots=slots), (1, 2, 4), 10.0, engine=engine, run_id=f"{slots}")
+    _, output = plan(tmp_path, "--peak", "24users", "--slo", "ttft_p95=1", command=command)
+    assert "max_num_seqs=2" in output
+    assert "max_num_seqs=8" in output
 
 
 def test_answers_without_usage_are_counted_with_the_tokenizer_that_is_named(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ def test_costs_of_tokens_need_no_peak_and_nothing_asked_is_nothing(frame: Frame)
     ("server", "loads", "slo", "reason"),
     [
         pytest.param(SERVER, (8,), "ttft_p95=0.3", NotPlanned.ONE_LOAD, id="no other load to predict"),
+        pytest.param(SERVER, (8, 8), "ttft_p95=0.3", NotPlanned.ONE_LOAD, id="one load, measured twice"),
         pytest.param(SERVER, (4, 8), "ttft_p95=0.001", NotPlanned.OUT_OF_REACH, id="too slow"),
         pytest.param(SERVER, (4, 8), "failures=0.01", NotPlanned.OBJECTIVE, id="failures alone"),
         pytest.param(

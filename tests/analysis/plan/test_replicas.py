@@ -17,6 +17,7 @@ from enginebench.analysis.plan.requests import Lengths, simulated
 from enginebench.analysis.plan.step_cost import Fit, StepCost
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import Objective, parse_objectives
+from enginebench.records.stage import SECOND
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 11.0))
@@ -72,6 +73,7 @@ def test_a_machine_that_drifts_takes_more_replicas() -> None:
         for drift in (0.0, 0.2)
     )
     assert drifting > steady
+    assert fewest_replicas(fleet(engine(slots=4), Rate(8.0), "e2e_p95=2"), SUPPORTED).capacity is None
 
 
 def test_a_search_ends_if_nothing_is_found() -> None:
@@ -122,6 +124,21 @@ def test_an_unknown_limit_and_limited_failures_allow_no_extrapolation(stages: li
     with pytest.raises(CannotPlan) as error:
         supported_loads(failing[2:], True, parse_objectives(["ttft_p95=1", "failures=0.01"]))
     assert error.value.reason is NotPlanned.FAILURES
+
+
+def test_a_rate_is_supported_by_every_answer_in_the_window(tmp_path: Path) -> None:
+    """Answers of 16 s and more to a rate that begins 12 s before the window: most were asked for in the warm-up."""
+    server, asked = BatchingServer(base=0.5), Asked(output=(32, 40))
+    run = load_run(write_run(tmp_path / "run", server, (Rate(1.0),), asked, warm_up=12.0, window=20.0))
+    (stage,) = measured_stages([run])
+    last = run.requests["t_last"] / SECOND
+    expected = len(last.filter((last >= stage.start) & (last < stage.end))) / 20.0
+    assert stage.answered == pytest.approx(expected)
+    assert supported_loads([stage], True).rate == stage.answered > 0
+
+
+def test_a_peak_that_is_far_beyond_the_measured_loads_is_out_of_reach() -> None:
+    assert reason(fleet(engine(), Rate(1e9), "e2e_p95=2")) is NotPlanned.OUT_OF_REACH
 
 
 def test_rates_and_users_are_supported_by_what_was_measured() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from enginebench.analysis.plan.measured import measured_stages
 from enginebench.analysis.plan.model import EngineModel, futures
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Lengths
-from enginebench.analysis.plan.simulation import ClosedLoop, poisson_arrivals
+from enginebench.analysis.plan.simulation import ClosedLoop, arrivals_in_turn
 from enginebench.analysis.plan.simulation import serve as simulate
 from enginebench.analysis.plan.step_cost import Fit, StepCost
 from enginebench.records.metrics import OBJECTIVES
@@ -145,10 +146,32 @@ def test_a_closed_loop_ends_after_so_many_requests_all_of_which_are_answered() -
 
 def test_arrivals_have_their_rate_and_are_independent() -> None:
     """The counts of a Poisson process have an index of dispersion of 1."""
-    times = poisson_arrivals(10.0, 20_000.0, np.random.default_rng(0))
+    times = arrivals_in_turn(10.0, 1, 20_000.0, np.random.default_rng(0))
     counts = np.bincount((times / 20).astype(int))
     assert len(times) / 20_000 == pytest.approx(10, rel=0.02)
     assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_replica_gets_every_nth_arrival(tmp_path: Path) -> None:
+    """Gaps are sums of three exponential ones: their squared coefficient of variation is 1/3."""
+    gaps = np.diff(arrivals_in_turn(30.0, 3, 2_000.0, np.random.default_rng(0)))
+    assert float(gaps.mean()) == pytest.approx(0.1, rel=0.02)
+    assert float(gaps.var() / gaps.mean() ** 2) == pytest.approx(1 / 3, rel=0.05)
+
+
+def test_a_failed_request_is_no_pause_and_users_without_a_name_are_the_first_requests(tmp_path: Path) -> None:
+    """Answers take 140 ms. A user's second request fails after three seconds, in which the user does not think."""
+    failed = {"outcome": "timeout", "t_first": None, "t_first_out": None, "t_last": None, "t_end": 5 * SECOND}
+    requests = [record(0, SECOND), record(1, 2 * SECOND, **failed), record(2, 6 * SECOND)]
+    requests += [record(number, 6 * SECOND + number * SECOND // 2) for number in range(3, 40)]
+    meta = meta_of(stages_of((2,), 30.0, 0.0, 0.0))
+    (stage,) = measured_stages([load_run(write_run(tmp_path / "named", meta, requests))])
+    assert stage.think[:2].tolist() == pytest.approx([0.86, 1.36])
+    assert float(stage.think.max()) < 2
+    unnamed = [msgspec.structs.replace(request, user=None) for request in requests]
+    (stage,) = measured_stages([load_run(write_run(tmp_path / "unnamed", meta, unnamed))])
+    assert stage.starts.tolist() == [1.0, 2.0]
+    assert not len(stage.think)
 
 
 def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ def test_values_without_any_spread(before: Sequence[float], now: Sequence[float]
     assert result_of(before, now, key).result is result
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_large_change_of_one_or_two_runs_is_no_regression(runs: int) -> None:
+    assert result_of(STEADY[:runs], times(1.3)[:runs]).result is Result.MISSING
+
+
 def failing_in(count: int) -> tuple[float, ...]:
     return (*(math.inf,) * count, *STEADY[count:])
 
