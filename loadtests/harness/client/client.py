@@ -23,6 +23,7 @@ from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.grade import is_correct
 from loadtests.harness.client.headers import merged_headers
+from loadtests.harness.client.model_answer import without_thoughts
 from loadtests.harness.client.outcome import outcome_of_opening
 from loadtests.harness.client.redaction import redacted
 from loadtests.harness.client.server_address import Address
@@ -149,9 +150,10 @@ class Client:
                 exchange.complete(record, self._epoch)
                 if record.detail is not None:
                     record.detail = redacted(record.detail, self._sent)
-                self.answer_text = answer.spoken or answer.text
+                spoken = without_thoughts(answer.spoken)
+                self.answer_text = spoken or answer.text
                 if call.expected is not None and record.outcome == "ok":
-                    record.correct = is_correct(answer.spoken, call.expected)
+                    record.correct = is_correct(spoken, call.expected)
                 if call.kept:
                     record.text, record.token_ends, record.logprobs = answer.text, answer.token_ends, answer.logprobs
                 on_end(record)

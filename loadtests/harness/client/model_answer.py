@@ -7,6 +7,7 @@ reasoning, tool calls, refusals, and unknown fields. Counts and finish reasons h
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +35,8 @@ METADATA = {
 ARGUMENTS = {"arguments", "input"}  # of a tool: JSON as text, or as an object
 TYPED = {"content", "text"}  # fields with only text or parts of it
 THOUGHT_TYPES = ("reasoning", "thinking")  # prefixes of the types of reasoning parts
-THOUGHT_ENDS = ("</think", "</thought", "</reason", "[/THINK]", "◁/think▷")  # of reasoning inside the answer's text
+THOUGHT_STARTS = ("<think", "<thought", "<reason", "[THINK]", "◁think▷")  # of reasoning inside the answer's text
+THOUGHT_END = re.compile(r"</(?:think|thought|reason)\w*>?|\[/THINK\]|◁/think▷")
 MAX_NAMES, NAME_CHARACTERS = 5, 40  # of unknown fields
 MIN_FRAMED = 4  # events for which a frame is worth its cost
 MAX_FRAMES = 4  # unsuccessful searches: in some answers, events differ in more than their text
@@ -43,6 +45,13 @@ OF_TEXT = {"chunks", "kernel", "user", "first_out", "_events", "_spoken", "_text
 
 Moment = tuple[int | None, int]
 """When a read's last bytes arrived: the kernel's wall-clock stamp, if any, and the monotonic user-space stamp."""
+
+
+def without_thoughts(text: str) -> str:
+    """Leave out reasoning that a server leaves inside the text of an answer: all of the text if it did not end."""
+    if ends := [match.end() for match in THOUGHT_END.finditer(text)]:
+        return text[ends[-1] :].lstrip()
+    return "" if text.lstrip().startswith(THOUGHT_STARTS) else text
 
 
 class Reader(Protocol):
@@ -147,7 +156,7 @@ class Answer:
         if not reasoning or self._thought or self.chunks > reported - reasoning:
             return 0
         text = "".join(self._text)
-        return 0 if any(end in text for end in THOUGHT_ENDS) else reasoning
+        return 0 if THOUGHT_END.search(text) else reasoning
 
     @property
     def output_tokens(self) -> int | None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from enginebench.records.files import PROFILE, profile_files, read_meta
-from enginebench.records.load import Load, Users
+from enginebench.records.load import Users
+from enginebench.records.stage import StagePlan
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.drive import end, start_locust
@@ -34,12 +35,14 @@ HOLD = {"by": "stages", "stage_seconds": str(HELD), "stage_requests": "none", "w
 
 
 def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, terminal: Terminal) -> bool:
-    """Profile the engine under the highest load of its run in `folder`. Return whether that worked."""
+    """Profile the engine under the highest load of its run in `folder`, with the requests of the last stage of that
+    load. Return whether that worked."""
     stages = read_meta(folder).stages
-    load = max((s.load for s in stages if s.load.unit == stages[-1].load.unit), key=lambda load: load.value)
+    comparable = [stage for stage in reversed(stages) if stage.load.unit == stages[-1].load.unit]
+    stage = max(comparable, key=lambda stage: stage.load.value).plan
     output = profiler.output(folder / PROFILE)
     prefix = profiler.prefix(output)
-    terminal.say(f"{contender.name}: {profiler.name} at {load.label}; these requests are not counted")
+    terminal.say(f"{contender.name}: {profiler.name} at {stage.label}; these requests are not counted")
     try:
         with (
             progress(terminal.console, contender.name) as show,
@@ -53,7 +56,7 @@ def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, te
             ) as server,
         ):
             server.wait_until_ready(lambda passed: show(None, f"loading, {passed:.0f} s"))
-            with _loaded(job, contender, server, folder, load):
+            with _loaded(job, contender, server, folder, stage):
                 show(None, f"profiling with {profiler.name}")
                 if prefix:
                     time.sleep(SECONDS)
@@ -70,11 +73,12 @@ def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, te
 
 
 @contextmanager
-def _loaded(job: Job, contender: Contender, server: ServerProcess, folder: Path, load: Load) -> Iterator[None]:
-    """Hold `load` on the server within the block. Raises `ProfileFailed` if no request is answered."""
+def _loaded(job: Job, contender: Contender, server: ServerProcess, folder: Path, stage: StagePlan) -> Iterator[None]:
+    """Hold the stage's load on the server within the block. Raises `ProfileFailed` if no request is answered."""
+    load = stage.load
     texts = {name: text for name, text in job.texts.items() if name not in KEPT_OUT}
     applied = {"stages": str(load.count)} if isinstance(load, Users) else {"rate": f"{load.per_second:g}"}
-    texts |= HOLD | applied | {"exporter": "none", "command": "none"}
+    texts |= HOLD | applied | dict(stage.asks) | {"exporter": "none", "command": "none"}
     held, log = replace(job, texts=texts, locust=(), processes=1), folder / "locust.log"
     unnamed = replace(contender, model=None)  # the server has its own name for the loaded model
     with TemporaryDirectory(prefix="enginebench-profile-") as scratch, log.open("ab") as written:

@@ -34,12 +34,13 @@ def prepare(
     settings: RunSettings,
     url: str,
     stages: tuple[StagePlan, ...],
-    workers: int,
+    processes: tuple[int, ...],
     hosts: int,
     grace: float,
     named: str | None = None,
 ) -> RunPlan:
-    """Prepare a run against `url`. If `named` is not `None`, keys are sent only if `url` is the same server.
+    """Prepare a run of `processes` against `url`. If `named` is not `None`, keys are sent only if `url` is the same
+    server.
 
     Raises `UserMistake` or `OSError`.
     """
@@ -91,16 +92,16 @@ def prepare(
         repeat=int(os.environ.get(REPEAT, 0)),
         commit=commit_here(),
         startup=startup,
-        workers=workers,
+        workers=len(processes),
         hosts=hosts,
         quality=quality,
-        client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
+        client_error=_client_error(len(processes)) if hosts == 1 else (),  # several hosts are not calibrated together
     )
     start, start_wall = time.monotonic_ns(), time.time_ns()
     instants = ((what, os.environ.get(variable)) for what, variable in SERVER_EVENTS.items())
     meta = replace(meta, events=tuple(RunEvent(int(at) - start, what) for what, at in instants if at))
     write_meta(folder, meta)
-    return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace, with_keys)
+    return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace, with_keys, processes)
 
 
 def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:

@@ -10,11 +10,13 @@ import os
 import time
 from argparse import Namespace
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from enginebench.records.files import read_meta
 from enginebench.records.run import RunMeta
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.host import clock_id
@@ -28,7 +30,8 @@ class RunPlan:
     """`start` is nanoseconds on the monotonic clock called `clock`, `start_wall` the same instant on the wall clock.
 
     `grace` is the seconds for requests in flight when the run is stopped before its end. `with_keys` is true if the
-    command line names the server.
+    command line names the server. `processes` are the indices of the processes that make load from the start; Locust
+    does not reuse the index of a worker that has left.
     """
 
     meta: RunMeta
@@ -39,6 +42,12 @@ class RunPlan:
     start_wall: int
     grace: float = 0.0
     with_keys: bool = True
+    processes: tuple[int, ...] = (0,)
+
+    def share(self, process: int) -> tuple[int, int] | None:
+        """Return the place of a process among those that make load from the start, and their number; `None` if it
+        joined later."""
+        return (self.processes.index(process), len(self.processes)) if process in self.processes else None
 
     def start_here(self) -> int:
         """Return the run's start on this process's monotonic clock, in nanoseconds.
@@ -50,11 +59,22 @@ class RunPlan:
         return time.monotonic_ns() - (time.time_ns() - self.start_wall)
 
     def folder_here(self, runs: Path) -> Path:
-        """Return the planner's folder if this process has the same disk, else a folder with its name."""
+        """Return the planner's folder if this process has the same disk, else a folder with its name, or with a number
+        if that is of an earlier run."""
         shared = Path(self.folder)
         if os.path.exists(shared / "meta.json"):  # not Path.exists, which fails where it may not look
             return shared
-        return (runs / self.meta.run_id).absolute()
+        names = (f"{self.meta.run_id}-{number}" if number > 1 else self.meta.run_id for number in count(1))
+        return next(folder for name in names if self._may_hold((folder := (runs / name).absolute())))
+
+    def _may_hold(self, folder: Path) -> bool:
+        """Return whether the folder has no run, or this one, of which another worker is here."""
+        try:
+            return read_meta(folder).started_at == self.meta.started_at
+        except FileNotFoundError:
+            return True
+        except (OSError, ValueError):
+            return False
 
 
 def send(plan: RunPlan, options: Namespace) -> None:

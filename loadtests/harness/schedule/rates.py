@@ -17,7 +17,6 @@ from itertools import accumulate, cycle, islice, repeat, takewhile
 from random import Random
 
 from enginebench.records.load import Burst, Rate, Segment
-from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.arrivals import Second, gaps
 
@@ -73,20 +72,21 @@ def share_of(times: Iterator[Second], worker: int, workers: int) -> Iterator[tup
 
 
 def missing_arrivals(
-    lost: LostProcess,
-    processes: int,
+    after: Nanoseconds,
+    share: tuple[int, int] | None,
     stages: Sequence[Stage],
     times: Callable[[Stage], Iterator[float]],
     now: Nanoseconds,
 ) -> int:
-    """Count the arrivals of the lost process's share that were due after its last one and before `now`."""
-    index, missing = int(lost.worker), 0
+    """Count the arrivals of the share of a lost process that were due after its last one, at `after`, and before
+    `now`."""
+    missing = 0
     for stage, following in zip(stages, [*stages[1:], None], strict=True):
-        if isinstance(stage.load, Rate) and index < processes:
+        if isinstance(stage.load, Rate) and share is not None:
             last = stage.steady_end if stage.plan.drains else stage.end
             end = min(now, following.start if following is not None else last or now)
-            due = (stage.start + round(seconds * SECOND) for _, seconds in share_of(times(stage), index, processes))
-            missing += sum(at > lost.t for at in takewhile(lambda at, end=end: at < end, due))  # type: ignore[misc]
+            due = (stage.start + round(seconds * SECOND) for _, seconds in share_of(times(stage), *share))
+            missing += sum(at > after for at in takewhile(lambda at, end=end: at < end, due))  # type: ignore[misc]
     return missing
 
 

@@ -39,7 +39,8 @@ class LoadGenerator:
         self.dispatching = False
         self.counts = LiveCounts(run.metrics)
         self.recorder = Recorder(run.folder / f"requests-{run.worker}.jsonl")
-        self.rows = run.plan.workload.rows_of(run.worker % run.plan.meta.workers, run.plan.meta.workers)
+        workers = run.plan.meta.workers
+        self.rows = run.plan.workload.rows_of(*(self.share or (run.worker % workers, workers)))
         search = run.scenario.search_plan()
         self.tracker = StageTracker(search.objectives if search else ())
         self._builds: deque[Callable[[], None]] = deque()
@@ -64,10 +65,9 @@ class LoadGenerator:
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """Return the index of this process and the number of processes; `None` if it joined after the arrivals were
+        """Return the place of this process and the number of processes; `None` if it joined after the arrivals were
         shared out."""
-        workers = self.run.plan.meta.workers
-        return (self.run.worker, workers) if self.run.worker < workers else None
+        return self.run.plan.share(self.run.worker)
 
     def enter(self, stage: Stage) -> None:
         self.tracker.enter(stage)

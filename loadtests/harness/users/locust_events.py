@@ -44,10 +44,10 @@ from loadtests.harness.users import worker_records
 from loadtests.harness.users.failure_watch import why_all_failed
 from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
 from loadtests.harness.users.locust_run import Run
-from loadtests.harness.users.lost_workers import sentence
+from loadtests.harness.users.lost_workers import indices_of_workers, sentence
 from loadtests.harness.users.planner import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.shutdown import end_at_exit, end_with_the_parent, handle_signals
-from loadtests.harness.users.timed_command import parse
+from loadtests.harness.users.timed_command import check
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
@@ -141,8 +141,6 @@ class LocustProcess:
                 plan = plans.received(options)
                 check_users_fit(plan.meta.plan, plan.meta.workers)
             else:
-                if scenario.command is not None:
-                    parse(scenario.command)  # a mistake in the command ends the run before it begins
                 plan = self._plan(environment, runner, scenario, settings)
                 if environment.shape_class is not None:
                     logger.info(duration_of(scenario).sentence())
@@ -164,14 +162,17 @@ class LocustProcess:
         options = environment.parsed_options
         assert options is not None
         stages = scenario.plan()
+        if scenario.command is not None:
+            check(scenario.command, stages[0])
         if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
             seconds = float(options.run_time or UNLIMITED)
             stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
-        workers, hosts = getattr(runner, "worker_count", 1), 1
+        processes, hosts = (0,), 1
         if isinstance(runner, MasterRunner):  # the id of a worker is its host's name and a random suffix
+            processes = indices_of_workers(runner)
             hosts = max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))
         if hosts == 1:
-            check_users_fit(stages, workers)
+            check_users_fit(stages, len(processes))
         return prepare(
             Path((environment.parsed_locustfiles or ["scenario"])[0]).stem,
             scenario,
@@ -179,7 +180,7 @@ class LocustProcess:
             _host_of(environment),
             stages,
             named=self._host,
-            workers=workers,
+            processes=processes,
             hosts=hosts,
             grace=float(options.stop_timeout or 0),
         )
@@ -238,7 +239,8 @@ class LocustProcess:
         if run.planner is None:
             return
         if isinstance(environment.runner, MasterRunner):
-            worker_records.gather(environment.runner, run.folder)
+            stopped = run.planner.workers if run.plan.meta.hosts > 1 else ()  # one host has one disk
+            worker_records.gather(environment.runner, run.folder, stopped, run.plan.grace)
         if self._spans is not None:
             self._spans.finish()
             self._spans = None

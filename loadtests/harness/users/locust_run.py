@@ -88,12 +88,16 @@ class Run(RunFacts):
             logger.info("This run is in %s", self.folder)
 
     def _report(self, runner: WorkerRunner, generator: LoadGenerator) -> None:
-        """Send the master a worker's progress when it changes, and its counts once a second."""
-        last, counted = None, -inf
+        """Send the master a worker's progress when it changes, and its counts once a second. If users grow, the counts
+        of an answered stage come before the progress that ends it, because they decide the next stage."""
+        last, counted, grows = None, -inf, self.scenario.growth() is not None
         while True:
             progress, slices = generator.tracker.progress(), generator.tracker.slices
             changes = slices.changes() if slices is not None else None
             if progress != last or changes is not None:
+                if grows and progress.boundary == generator.stage.steady_end and not progress.outstanding:
+                    generator.counts.settle_all()
+                    runner.send_message(MESSAGE, generator.counts.message())
                 runner.send_message(PROGRESS_MESSAGE, {"progress": asdict(progress), "slices": changes})
                 last = progress
             if (now := time.monotonic()) - counted >= INTERVAL:

@@ -34,13 +34,13 @@ class LostWorkers:
 
     def __init__(self, run: RunFacts, runner: MasterRunner) -> None:
         self._run, self._runner = run, runner
-        self._begun: dict[str, int] = {
-            client: runner.get_worker_index(client)  # type: ignore[no-untyped-call]
-            for client in runner.clients
-            if runner.clients[client].state != STATE_MISSING
-        }
+        self._begun = _indices(runner)
         self._last_message: dict[str, Nanoseconds] = {}
         self._lost: dict[str, LostProcess] = {}
+
+    @property
+    def remaining(self) -> tuple[str, ...]:
+        return tuple(worker for worker in self._begun if worker not in self._lost)
 
     def note_message(self, worker: str) -> None:
         self._last_message[worker] = self._now()
@@ -55,9 +55,13 @@ class LostWorkers:
     def finish(self) -> None:
         self._update(self._missing())
         run, now = self._run, self._now()
-        processes, stages = run.plan.meta.workers, run.meta.stages
         lost = (
-            replace(process, arrivals=missing_arrivals(process, processes, stages, run.arrival_times, now))
+            replace(
+                process,
+                arrivals=missing_arrivals(
+                    process.t, run.plan.share(int(process.worker)), run.meta.stages, run.arrival_times, now
+                ),
+            )
             for process in self._lost.values()
         )
         run.meta = replace(run.meta, lost=tuple(lost))
@@ -85,6 +89,19 @@ class LostWorkers:
 
     def _now(self) -> Nanoseconds:
         return time.monotonic_ns() - self._run.start
+
+
+def indices_of_workers(runner: MasterRunner) -> tuple[int, ...]:
+    return tuple(sorted(_indices(runner).values()))
+
+
+def _indices(runner: MasterRunner) -> dict[str, int]:
+    """Return the index of each worker that answers, by its id."""
+    return {
+        client: runner.get_worker_index(client)  # type: ignore[no-untyped-call]
+        for client in runner.clients
+        if runner.clients[client].state != STATE_MISSING
+    }
 
 
 def last_scheduled(file: Path, otherwise: Nanoseconds) -> Nanoseconds:

@@ -88,6 +88,11 @@ class Planner:
         """Return the search so far."""
         return self._prober.record(ended=self.control.over) if self._prober is not None else None
 
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Return the ids of the workers that began the run and were not lost."""
+        return () if self._lost_workers is None else self._lost_workers.remaining
+
     def take_progress(self, worker: str, report: Mapping[str, Any]) -> None:
         self._reports[worker] = msgspec.convert(report["progress"], StageProgress)
         if self._prober is not None and report["slices"] is not None:
@@ -147,7 +152,10 @@ class Planner:
         following = prober.next_stage()
         if following is not None:
             self.control.plan.append(following)
-        self.control.end_window(now)
+        if stage.start <= now:
+            self.control.end_window(now)
+        if prober.stopped:  # out of time: a slow server's answers are not waited for
+            self.control.stop(now)
         self._announce()
 
     def _progress(self) -> StageProgress:

@@ -13,7 +13,7 @@ from time import monotonic_ns
 import gevent
 
 from enginebench.records.run import RunEvent
-from enginebench.records.stage import SECOND, Nanoseconds, Stage
+from enginebench.records.stage import SECOND, Nanoseconds, Stage, StagePlan
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.units import parse_seconds
 from loadtests.harness.run.options import ENGINE_PID
@@ -47,6 +47,17 @@ def parse(text: str) -> tuple[float, str]:
     return at, command.replace("{engine}", pid)
 
 
+def check(text: str, stage: StagePlan) -> None:
+    """Raise `UserMistake` for a mistake in the command, or if it would run after the first stage."""
+    at, _ = parse(text)
+    seconds = sum(part.amount if part.unit == "seconds" else inf for part in (stage.warm_up, stage.window))
+    if at >= seconds:
+        raise UserMistake(
+            f"--command would run {at:g} s into the first stage, which lasts {seconds:g} s: give it an earlier time, "
+            f"such as --command '{seconds / 3:.0f}s …', or the stage a longer --stage-seconds."
+        )
+
+
 class TimedCommand:
     """Run the command of `text` at its time in the first stage; its output goes to `command.log` in `folder`.
 
@@ -64,15 +75,19 @@ class TimedCommand:
         at, self._command = parse(text)
         self._at, self._start = round(at * SECOND), start
         self._first_stage, self._happened, self._log = first_stage, happened, folder / "command.log"
+        self._begun = False
         self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
         """Cancel the command; if it is running, it continues."""
         gevent.kill(self._greenlet)
+        if not self._begun:
+            logger.warning("The run ended before its command: `%s` was not run.", self._command)
 
     def _run(self) -> None:
         while (begins := self._first_stage().start) == UNDECIDED or monotonic_ns() < self._start + begins + self._at:
             gevent.sleep(POLL)
+        self._begun = True
         with self._log.open("wb") as log:
             self._happened(RunEvent(monotonic_ns() - self._start, self._command))
             process = subprocess.Popen(

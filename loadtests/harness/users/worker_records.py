@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,15 @@ PATIENCE = 30.0  # seconds that a worker has for each answer
 MAX_SECONDS = 3600.0  # seconds that a worker has for all of its files
 
 
-def gather(runner: MasterRunner, folder: Path) -> None:
-    """Ask every connected worker for its records, and write them into the run's folder."""
+def gather(runner: MasterRunner, folder: Path, stopped: Iterable[str] = (), grace: float = 0.0) -> None:
+    """Ask every connected worker for its records, and write them into the run's folder.
+
+    A worker that has stopped its users is not connected, in Locust's view, until the `grace` of its last requests is
+    over; only then does it answer. `stopped` are workers that may be in this state.
+    """
     clients = runner.clients
-    workers = [client.id for client in (*clients.ready, *clients.spawning, *clients.running)]
+    connected = [client.id for client in (*clients.ready, *clients.spawning, *clients.running)]
+    workers = list(dict.fromkeys([*connected, *stopped]))
     answers: dict[str, Queue[Any]] = {worker: Queue(1) for worker in workers}
 
     def take(msg: Any, **_: Any) -> None:
@@ -36,7 +41,7 @@ def gather(runner: MasterRunner, folder: Path) -> None:
 
     def ask(worker: str, question: Message) -> Any:
         runner.send_message(ASK, question, client_id=worker)
-        return answers[worker].get(timeout=PATIENCE)
+        return answers[worker].get(timeout=PATIENCE + grace)
 
     runner.register_message(ANSWER, take)
     present = {path.name for path in folder.iterdir()}

@@ -225,7 +225,7 @@ class UserRequests:
         if self._session is not None and self._session.is_waiting:  # the request is built again for another stage
             self._session = None
         if self._session is not None:
-            length = (workload.turn_tokens or workload.prompt_tokens).draw(self._lengths)
+            length = workload.turn_tokens.draw(self._lengths) if workload.turn_tokens else prompt_tokens
             if self._session.has_room_for(length + output_tokens, workload.context):
                 self._session.ask(workload.source.message(length, self._words))
             else:

@@ -60,7 +60,7 @@ from loadtests.harness.settings.run_settings import RunSettings
 for endpoint in sys.argv[3:]:
     scenario = read(Scenario(), {"sparkle": "0.25", "endpoint": endpoint})
     settings = RunSettings(runs=Path(sys.argv[2]), run_id=endpoint, model="m")
-    plan = prepare("test", scenario, settings, sys.argv[1], scenario.plan(), workers=1, hosts=1, grace=0.0)
+    plan = prepare("test", scenario, settings, sys.argv[1], scenario.plan(), processes=(0,), hosts=1, grace=0.0)
     print(plan.workload.requests_of(0).next({}).body.decode())
 """
 

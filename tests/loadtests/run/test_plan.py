@@ -48,5 +48,17 @@ def test_a_worker_writes_beside_the_master_where_they_share_a_disk(tmp_path: Pat
     shared.mkdir(parents=True)
     plan = a_plan(shared, clock_id())
     assert plan.folder_here(tmp_path / "mine") == tmp_path / "mine" / "a-run", "no such run on this disk"
+    mine = tmp_path / "mine" / "a-run"
+    mine.mkdir(parents=True)
+    write_meta(mine, META)
+    assert plan.folder_here(tmp_path / "mine") == mine, "another worker of this run is here"
+    write_meta(mine, dataclasses.replace(META, started_at="2026-11-20T10:00:00+00:00"))
+    assert plan.folder_here(tmp_path / "mine") == tmp_path / "mine" / "a-run-2", "an earlier run has the same name"
     write_meta(shared, META)
     assert plan.folder_here(tmp_path / "mine") == shared
+
+
+def test_shares_are_those_of_the_workers_that_began_the_run(tmp_path: Path) -> None:
+    """Worker 1 has left before it, and worker 3 joins later."""
+    plan = dataclasses.replace(a_plan(tmp_path, clock_id()), processes=(0, 2))
+    assert [plan.share(process) for process in range(4)] == [(0, 2), None, (1, 2), None]

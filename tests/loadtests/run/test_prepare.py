@@ -19,7 +19,7 @@ LONG = Scenario(stages=users("1"), prompt_tokens=tokens("1000,4000"))
 
 
 def prepare_run(url: str, runs: Path) -> None:
-    prepare("long", LONG, RunSettings(runs=runs), url, LONG.plan(), workers=1, hosts=1, grace=0.0)
+    prepare("long", LONG, RunSettings(runs=runs), url, LONG.plan(), processes=(0,), hosts=1, grace=0.0)
 
 
 def test_an_address_with_a_password_in_it_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Load, Rate, Users
-from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.live.live_json import read_live
 from loadtests.harness.schedule.rates import arrival_times, missing_arrivals, share_of
@@ -85,10 +84,9 @@ NOW = 20 * SECOND
     ],
 )
 def test_missing_arrivals_are_those_due_since_the_last_one(stages: list[Stage], last: float, arrivals: int) -> None:
-    lost = LostProcess("1", round(last * SECOND), 0)
-    assert missing_arrivals(lost, 2, stages, lambda _: (n / 10 + 0.05 for n in count()), NOW) == arrivals
+    after = round(last * SECOND)
+    assert missing_arrivals(after, (1, 2), stages, lambda _: (n / 10 + 0.05 for n in count()), NOW) == arrivals
 
 
 def test_a_process_without_a_share_leaves_no_arrivals() -> None:
-    lost = LostProcess("2", 0, 0)
-    assert missing_arrivals(lost, 2, [stage(0, 0, None, TEN)], lambda _: (n / 10 for n in count()), NOW) == 0
+    assert missing_arrivals(0, None, [stage(0, 0, None, TEN)], lambda _: (n / 10 for n in count()), NOW) == 0

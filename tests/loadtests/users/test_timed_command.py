@@ -2,9 +2,12 @@
 
 import pytest
 
+from enginebench.records.load import Users
+from enginebench.records.stage import Extent, StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.options import ENGINE_PID
-from loadtests.harness.users.timed_command import parse
+from loadtests.harness.users.timed_command import check, parse
+from tests.support.records import plan
 
 
 def test_the_engines_process_is_filled_in_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +29,13 @@ def test_the_engines_process_is_filled_in_where_there_is_one(monkeypatch: pytest
 )
 def test_a_command_has_its_time_before_it_or_none(text: str, at: float, command: str) -> None:
     assert parse(text) == (at, command)
+
+
+def test_a_command_after_the_first_stage_is_refused() -> None:
+    check("9s true", plan(seconds=10.0))
+    check("9s true", StagePlan(Users(2), Extent(2.0), Extent(100, "requests")))
+    with pytest.raises(UserMistake, match=r"10 s into the first stage, which lasts 10 s: .* '3s …'"):
+        check("10s true", plan(seconds=10.0))
 
 
 @pytest.mark.parametrize("text", ["", "60s", "-5s true", "inf true"])

@@ -247,6 +247,9 @@ def test_a_stage_that_asks_something_else_begins_a_new_conversation() -> None:
     first, second = user.next({}), user.next({"prompt_tokens": "80"})
     assert (first.record.session, second.record.session, second.record.turn) == ("0-0", "0-1", 0)
     assert second.record.planned_prompt_tokens == 80
+    user.answered(answered(), "an answer")
+    later = json.loads(user.next({"prompt_tokens": "80"}).body)["messages"]
+    assert len(later[-1]["content"].split()) == 80, "a later turn is as long as the stage's prompts"
 
 
 def test_extra_fields_are_in_every_body() -> None:
