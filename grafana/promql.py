@@ -62,8 +62,9 @@ def mean(histogram: str, by: str = "engine", chosen: str = CHOSEN) -> str:
 def attainment(histogram: str, threshold: str) -> str:
     """Return the share of requests that stayed under a threshold, an edge of the histogram's buckets, in the stage.
 
-    Failures count as missed. The others are counted by the histogram itself: a request ends after its first token, so
-    that finished requests lag behind first tokens.
+    Failures count as missed; one after its first token counts twice, also as the request that was in time. The others
+    are counted by the histogram itself: a request ends after its first token, so that finished requests lag behind
+    first tokens.
     """
     within = rate(f"{histogram}_bucket", where=f'le="{threshold}"', window=STAGE)
     observed = rate(f"{histogram}_count", window=STAGE)

@@ -194,13 +194,16 @@ class ModelCost:
         return 2.0 * tokens * (self.matrices - self.head) + 2.0 * self.head + 2.0 * self.attention * tokens**2
 
 
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+
+
 def cost_of(model: Model) -> ModelCost | None:
     """Count weights from the files or the preset.
 
     Return `None` if neither has them, and for mixtures of experts, because a token reads only some of the experts.
     """
     config = config_of(model.folder)
-    if config.get("num_local_experts") or config.get("num_experts"):
+    if any(config.get(name) for name in EXPERTS):
         return None
     head = int(config.get("vocab_size", 0)) * int(config.get("hidden_size") or config.get("n_embd") or 0)
     tied = bool(config.get("tie_word_embeddings", True))

@@ -76,7 +76,7 @@ class _Cases:
 
     async def run(self) -> None:
         cases, self._turn.left_out = cases_of(self._settings, self._turn.info)
-        for case in cases:
+        for number, case in enumerate(cases):
             why = self._given_up.get(case.kind) or self._too_long(case)
             if why is None:
                 why = await self._measure(case)
@@ -84,6 +84,8 @@ class _Cases:
                 self._given_up[case.kind] = why
                 self._turn.left_out[case.name] = why
             if self._engine.state != "ready":
+                gone = f"the engine did not come back after {case.name}"
+                self._turn.left_out |= {later.name: gone for later in cases[number + 1 :]}
                 break
         if not self._typical and self._turn.left_out:
             raise EngineUnavailable(f"{list(self._turn.left_out.values())[-1]}.")

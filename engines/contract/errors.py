@@ -77,6 +77,14 @@ def is_sticky(error: BaseException) -> bool:
     return False
 
 
+FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/'\"]+/)+(?=[^\s/'\"])")
+
+
+def without_folders(text: str) -> str:
+    """Leave only the names of files in a text: clients must not see the paths of this host."""
+    return FOLDERS.sub("", text)
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of another library's exception."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

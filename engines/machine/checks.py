@@ -105,7 +105,7 @@ def _memory() -> Check:
 
 def _disk() -> Check:
     cache = cache_folder()
-    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    existing = next(folder for folder in (cache, *cache.parents) if os.path.exists(folder))
     free = shutil.disk_usage(existing).free
     remedy = f"{DISK_WANTED / 1e9:.0f} GB are recommended; set ENGINEBENCH_CACHE to store models elsewhere."
     if not os.access(existing, os.W_OK):

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,12 +55,16 @@ def gpu_count() -> int:
 
 
 def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
-    """Return NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports.
+    """Return NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports. As
+    CUDA does, stop at the first number that no GPU has.
 
     `environment` has additional variables of a process.
     """
+    count = gpu_count()
     allowed = visible_names((os.environ | dict(environment or {})).get("CUDA_VISIBLE_DEVICES"))
-    return [str(index) for index in range(gpu_count())] if allowed is None else allowed
+    if allowed is None or not count:
+        return [str(index) for index in range(count)]
+    return list(takewhile(lambda name: not name.isdigit() or int(name) < count, allowed))
 
 
 def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
@@ -69,17 +74,26 @@ def amd_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
     """
     variables = os.environ | dict(environment or {})
     allowed = visible_names(variables.get("HIP_VISIBLE_DEVICES", variables.get("ROCR_VISIBLE_DEVICES")))
-    nodes = [file.read_text().split() for file in GPUS_OF_AMD.glob("*/properties")]
+    nodes = [_words(file) for file in GPUS_OF_AMD.glob("*/properties")]
     units = [int(words[words.index("simd_count") + 1]) for words in nodes if "simd_count" in words]
     indices = [str(index) for index in range(sum(count > 0 for count in units))]
     return indices if allowed is None else allowed[: len(indices)]
 
 
+def _words(file: Path) -> list[str]:
+    """Return the words of a file; none if a container may not use its GPU, which makes it unreadable even for root."""
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []
+
+
 def visible_names(visible: str | None) -> list[str] | None:
-    """Split the value of CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES; `None` if it is not set."""
+    """Split the value of CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, up to the first name that is none; `None` if it
+    is not set."""
     if visible is None:
         return None
-    return [name.strip() for name in visible.split(",") if name.strip() not in {"", "-1"}]
+    return list(takewhile(lambda name: name not in {"", "-1"}, map(str.strip, visible.split(","))))
 
 
 def gpus_at(device: str, count: int, visible: Sequence[str]) -> tuple[str, ...] | None:
@@ -170,4 +184,11 @@ def _power_limit(nvml: Any, handle: Any) -> float | None:
 
 
 def gpu_handle(nvml: Any, name: str) -> Any:
-    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
+    """Return the handle of a GPU by its number, its UUID or the beginning of that, or of a slice by its UUID."""
+    if name.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    if name.startswith("GPU-"):
+        for handle in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())):
+            if str(nvml.nvmlDeviceGetUUID(handle)).startswith(name):
+                return handle
+    return nvml.nvmlDeviceGetHandleByUUID(name)

@@ -19,7 +19,7 @@ from typing import Literal
 from enginebench.settings.schema import setting
 from engines.contract import registry
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
-from engines.contract.errors import EngineError, EngineUnavailable
+from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable, FatalError
 from engines.contract.protocol import AskStats, Load
 from engines.machine.devices import amd_gpus, gpus_at, visible_gpus
 from engines.machine.memory import DeviceMemory
@@ -221,12 +221,15 @@ class ChildEngine:
         return self.info
 
     async def _warm(self, process: Process, info: EngineInfo) -> None:
-        """Run a request before others do: with many engines the first one is slower than the rest."""
+        """Run a request before others do: with many engines the first one is slower than the rest. An engine that it
+        ends has not loaded."""
         if self.warm_up is None or not self._warms_up:
             return
         try:
             async for _ in process.open_stream(next(self._ids), self.warm_up(info)):
                 pass
+        except (EngineCrashed, FatalError) as error:
+            raise EngineUnavailable(f"its first request, the warm-up, ended it: {error}") from error
         except EngineError as error:
             log.warning("the warm-up request of %s failed: %s", self.name, error)
 

@@ -41,6 +41,7 @@ def environment_of(launch: Launch, target: str) -> dict[str, str]:
     """Return all variables of the process."""
     environment = {**BY_BUS, **os.environ}
     if launch.command is None:
+        environment["PYTHONSAFEPATH"] = "1"  # the current folder may have files with the names of packages
         path = [str(modules_folder(target))]
         if is_foreign(launch):
             environment = {name: value for name, value in environment.items() if name not in OURS}

@@ -32,8 +32,10 @@ from engines.contract.errors import (
     EngineOverloaded,
     EngineUnavailable,
     FatalError,
+    RemoteFailed,
     first_line,
     is_sticky,
+    without_folders,
 )
 from engines.contract.registry import class_at
 
@@ -153,14 +155,15 @@ class Worker:
 def _failed(id: int | None, error: BaseException) -> protocol.Failed:
     if id is not None and not isinstance(error, FatalError) and is_sticky(error):
         traceback.print_exception(error)
-        return protocol.Failed(id, FatalError.kind, f"the GPU failed ({first_line(error).rstrip('.')}).")
+        return protocol.Failed(id, FatalError.kind, without_folders(f"the GPU failed ({first_line(error).rstrip('.')})."))
     if isinstance(error, EngineOverloaded):
         return protocol.Failed(id, error.kind, str(error), error.retry_after)
     if isinstance(error, EngineError):
-        return protocol.Failed(id, error.kind, str(error))
+        hidden = id is not None and not isinstance(error, BadRequest | RemoteFailed)  # it may quote a library's error
+        return protocol.Failed(id, error.kind, without_folders(str(error)) if hidden else str(error))
     traceback.print_exception(error)  # for the server's log; the client gets one sentence
     if OUT_OF_MEMORY in str(error):
-        return protocol.Failed(id, EngineError.kind, f"the GPU's memory ran out: {first_line(error)}")
+        return protocol.Failed(id, EngineError.kind, without_folders(f"the GPU's memory ran out: {first_line(error)}"))
     if isinstance(error, ValueError) and id is None:
         return protocol.Failed(id, BadRequest.kind, str(error))
     return protocol.Failed(id, EngineError.kind, f"the engine failed ({type(error).__name__}).")

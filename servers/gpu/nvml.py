@@ -101,6 +101,8 @@ class NvmlDevice(Device):
         self.uuid = str(self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "")
 
     def read(self) -> Reading:
+        if ("memory_used_bytes",) not in self._quantities:  # of a sliced GPU, whose slices report their own processes
+            return super().read()
         processes = self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetComputeRunningProcesses(gpu)) or ()
         used: dict[Key, float] = {
             ("process_memory_bytes", str(process.pid), _process_name(process.pid)): float(process.usedGpuMemory)
@@ -114,18 +116,17 @@ class Board(NvmlDevice):
     """A whole GPU: power, heat, links, errors. If it has slices, those report memory and activity, so that sums over
     GPUs count nothing twice; utilisation, power and energy, which NVML has only for the whole GPU, are left out."""
 
-    def __init__(self, nvml: Api, number: int, errors: XidErrors) -> None:
+    def __init__(self, nvml: Api, number: int) -> None:
         handle = nvml.nvmlDeviceGetHandleByIndex(number)
-        self._xid = errors
+        self._xid = XidErrors(nvml, handle)
         self._sliced = _is_sliced(nvml, handle)
         quantities = BOARD if self._sliced else UNSLICED | MEMORY | BOARD
         super().__init__(nvml, handle, str(number), quantities)
         self._activity = None if self._sliced else Activity(nvml, handle)
-        errors.watch(handle)
 
     def read(self) -> Reading:
         activity = {} if self._activity is None else self._activity.since_last()
-        return {**super().read(), **activity, **self._xid.counts(self.index)}
+        return {**super().read(), **activity, **self._xid.counts()}
 
     def slices(self) -> Iterator[Slice]:
         if not self._sliced:
@@ -165,13 +166,13 @@ class NvmlDriver:
         try:
             nvml.nvmlInit()
             self.version = str(nvml.nvmlSystemGetDriverVersion())
-            errors, count = XidErrors(nvml), nvml.nvmlDeviceGetCount()
+            count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise NoDriver(str(error)) from None
         parts: list[Device] = []
         for number in range(count):
             try:
-                board = Board(nvml, number, errors)
+                board = Board(nvml, number)
                 parts += [board, *board.slices()]
             except nvml.NVMLError as error:  # one that has fallen off the bus, among others that work
                 logger.warning("GPU %d has no metrics: %s.", number, error)

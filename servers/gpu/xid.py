@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from typing import Any
 
 from servers.gpu.families import Api, Handle, Reading
 
 
 class XidErrors:
-    """Count the events of all watched devices. NVML keeps them until they are read, so that none is missed."""
+    """Count the events of a device. NVML keeps them until they are read, so that none is missed. Each device has a set
+    of its own: a lost GPU does not answer which one it is."""
 
-    def __init__(self, nvml: Api) -> None:
+    def __init__(self, nvml: Api, handle: Handle) -> None:
         self._nvml = nvml
-        self._counts: Counter[tuple[str, str]] = Counter()
-        try:
+        self._counts: Counter[str] = Counter()
+        self._events: Any = None
+        with contextlib.suppress(nvml.NVMLError):  # a device that reports no such events
             self._events = nvml.nvmlEventSetCreate()
-        except nvml.NVMLError:
-            self._events = None
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
-    def watch(self, handle: Handle) -> None:
-        """Register a device, unless it reports no such events."""
-        if self._events is None:
-            return
-        with contextlib.suppress(self._nvml.NVMLError):
-            self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, self._events)
-
-    def counts(self, index: str) -> Reading:
-        """Return how often each Xid occurred on a device so far."""
-        self._collect()
-        return {("xid_errors", xid): float(count) for (gpu, xid), count in self._counts.items() if gpu == index}
-
-    def _collect(self) -> None:
-        """Take the events so far, without waiting for more."""
-        if self._events is None:
-            return
-        try:
-            while True:
+    def counts(self) -> Reading:
+        """Return how often each Xid occurred so far."""
+        with contextlib.suppress(self._nvml.NVMLError):  # a timeout: there are no more
+            while self._events is not None:
                 event = self._nvml.nvmlEventSetWait(self._events, 0)
-                index = self._nvml.nvmlDeviceGetIndex(event.device)
-                self._counts[str(index), str(int(event.eventData))] += 1
-        except self._nvml.NVMLError:  # a timeout: there are no more
-            return
+                self._counts[str(int(event.eventData))] += 1
+        return {("xid_errors", xid): float(count) for xid, count in self._counts.items()}

@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from servers.http.api_errors import ApiError, bad_request
@@ -20,6 +21,7 @@ MAX_HEAD = 64 * 1024  # bytes; sizes of chunks, their extensions and trailers ma
 PART = 16 * 1024  # bytes
 TIMEOUT = 60.0  # seconds from the first read of a request to its end
 MAX_PIPELINED = 256  # requests that wait for the answers before theirs
+OFFERS = {b"upgrade", b"http2-settings"}  # headers, and options of the header Connection
 READ_AHEAD = 1024 * 1024  # bytes of such requests; only by reading on is it noticed that a client leaves
 
 TOO_LARGE = ApiError(
@@ -48,7 +50,7 @@ class Connection(HttpToolsProtocol):
     def _receive(self, data: bytes) -> None:
         self._framing += len(data)
         self._read_ahead = self._read_ahead + len(data) if self.pipeline else 0
-        super().data_received(data)
+        self._parse(data)
         if self.pipeline and self._read_ahead <= READ_AHEAD:
             self.flow.resume_reading()
         if self._framing > MAX_HEAD:
@@ -56,7 +58,38 @@ class Connection(HttpToolsProtocol):
         else:
             self._await_rest()
 
+    def _parse(self, data: bytes) -> None:
+        """Parse a part. An offer to change the protocol, as JDK clients make with every request, is ignored (RFC 9110,
+        section 7.8): the parser would skip the body, so the request is parsed again without the offer."""
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except HttpParserUpgrade as offer:
+                    data = self._head_without_offer() + data[offer.args[0] :]
+                    self.parser = HttpRequestParser(self)
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _head_without_offer(self) -> bytes:
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        for name, value in self.headers:
+            if name == b"connection":
+                options = [option.strip() for option in value.split(b",")]
+                value = b", ".join(option for option in options if option.lower() not in OFFERS)
+            if name not in OFFERS:
+                lines.append(b"%s: %s" % (name, value))
+        return b"\r\n".join([*lines, b"", b""])
+
     def on_headers_complete(self) -> None:
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse(bad_request("This server is no proxy: CONNECT is not supported."))
+            raise ValueError("the parser stops here")
+        if self.parser.should_upgrade():
+            return
         # A part may hold the end of the previous request; what follows it is not counted.
         if self._framing > MAX_HEAD - PART and self._head_size() > MAX_HEAD:
             self._refuse(TOO_LARGE)
@@ -74,6 +107,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._framing, self._in_head = 0, True
         self._stop_timer()

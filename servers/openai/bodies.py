@@ -34,7 +34,7 @@ UNUSED: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "moderation": (),
     "prediction": (),
-    "reasoning_effort": (),
+    "reasoning_effort": ("none",),
     "verbosity": ("medium",),
     "web_search_options": (),
     "functions": ([],),
@@ -62,6 +62,7 @@ UNUSED_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
     "function_call": (),
     "tool_calls": ([],),
     "tool_call_id": (),
+    "parsed": (),
     "reasoning": (),
     "reasoning_content": (),
 }
@@ -91,6 +92,7 @@ class Body(UnusedFields, kw_only=True):
 class TextPart(Struct, forbid_unknown_fields=True, gc=False):
     type: Literal["text"]
     text: str
+    prompt_cache_breakpoint: Raw | UnsetType = UNSET  # without effect
 
 
 class Message(UnusedInMessages, kw_only=True):

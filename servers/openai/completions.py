@@ -71,7 +71,7 @@ class CompletionResponse:
     def __init__(self, context: Context, endpoint: Endpoint) -> None:
         self._context = context
         self._endpoint: Endpoint = endpoint
-        self._head_sent = False
+        self._head_sent = self._in_stream = False
         self._gone = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,11 +180,11 @@ class CompletionResponse:
 
     async def _send_head(self, wire: Wire, times: RequestTimes) -> None:
         """Sent with the first token, so that a request that fails before it gets a proper status."""
-        self._head_sent = True
         first = clock() if times.first is None else times.first
         timing = _server_timing(queue=times.admitted - times.received, prefill=first - times.admitted)
         headers = [*EVENT_STREAM, (b"server-timing", timing), (b"x-request-id", wire.id.encode())]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        self._head_sent = self._in_stream = True  # not before: with a slow reader, sending may end at the deadline
 
     async def _in_one_piece(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
         kept: list[ReceivedChunk] = []
@@ -199,14 +199,17 @@ class CompletionResponse:
             (b"server-timing", _server_timing(**ending.timing())),
             (b"x-request-id", accepted.wire.id.encode()),
         ]
-        self._head_sent = True
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        self._head_sent = True
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive) -> None:
-        """Send a status and a JSON document; in a stream that has begun, an event, and no `[DONE]`."""
+        """Send a status and a JSON document; in a stream that has begun, an event, and no `[DONE]`. A document that has
+        begun is only cut off."""
         if not self._head_sent:
             await error.response()(scope, receive, self._send)
+            return
+        if not self._in_stream:
             return
         event: dict[str, Any] = {"type": "http.response.body", "body": b"data: " + error.body() + b"\n\n"}
         with suppress(TimeoutError):  # a client that stops reading would hold the request forever

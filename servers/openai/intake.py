@@ -91,11 +91,12 @@ class Intake:
             wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **options)
         else:
             echo = text if isinstance(body, CompletionRequest) and body.echo else ""
-            scored = bool(echo) and request.logprobs is not None
-            if scored:  # the engine repeats the rest itself, with log-probabilities
-                echo = self._tokenizer.decode(ids[:1])
+            first = None
+            if echo and request.logprobs is not None:  # the engine repeats the rest itself, with log-probabilities
+                first = self._tokenizer.decode(ids[:1])
+                echo = first if text.startswith(first) else ""  # a token that begins every prompt is not in its text
             wire = TextWire(
-                self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, scored=scored, **options
+                self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, first=first, **options
             )
         most = self._settings.request_timeout
         return AcceptedRequest(request, wire, bool(body.stream), min(body.timeout or most, most))
@@ -154,8 +155,9 @@ class Intake:
     def _fingerprint_of(self, info: EngineInfo) -> str:
         """Return a hash of everything that may change an answer: engine, versions, model, number format, options."""
         if self._fingerprint is None or self._fingerprint[0] is not info:
-            facts = json.dumps(asdict(info), sort_keys=True, default=str)
-            self._fingerprint = info, "fp_" + hashlib.sha256(facts.encode()).hexdigest()[:12]
+            facts = {name: fact for name, fact in asdict(info).items() if name != "startup"}
+            text = json.dumps(facts, sort_keys=True, default=str)
+            self._fingerprint = info, "fp_" + hashlib.sha256(text.encode()).hexdigest()[:12]
         return self._fingerprint[1]
 
     def _request(

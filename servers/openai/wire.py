@@ -201,10 +201,11 @@ class TextWire(Wire):
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def __init__(self, *args: Any, scored: bool = False, **kwargs: Any) -> None:
-        """`scored`: the prompt's tokens have log-probabilities too, all but the first."""
+    def __init__(self, *args: Any, first: str | None = None, **kwargs: Any) -> None:
+        """`first` is the prompt's first token, the only one without a log-probability; `None` if the prompt's tokens
+        are not repeated."""
         super().__init__(*args, **kwargs)
-        self._scored = scored
+        self._first = [] if first is None else [first]
         self._offset = len(self._echo)  # of the next token in the text
         self._characters = getincrementaldecoder("utf-8")("replace")  # a token may be a part of a character
 
@@ -222,7 +223,7 @@ class TextWire(Wire):
     def _logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> dict[str, Any] | None:
         if not logprobs:
             return None
-        offsets, first = [], [self._echo] if self._scored else []
+        offsets, first = [], self._first
         for token in logprobs:
             offsets.append(self._offset)
             self._offset += len(self._characters.decode(_bytes_of(token.token, token.bytes)))

@@ -14,6 +14,7 @@ from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
 from tests.support.engines.torch_when_used import torch
+from tests.support.engines.nvml_stand_in import Gpu, install
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -123,7 +124,7 @@ def test_a_wait_is_for_the_device_that_computes(device: str, monkeypatch: pytest
 
 def test_a_cold_engine_says_on_which_device_its_requests_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """By which its memory on a GPU is counted."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    install(monkeypatch, [Gpu()])
     engine = PytorchBaselineEngine(fetch_model("random:unoptimized-512"), BaselineOptions(cold=True))
     assert engine.load().device == "cuda"
 

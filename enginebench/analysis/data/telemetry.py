@@ -25,6 +25,7 @@ from enginebench.records.view import Level
 NEAR = 2 * SECOND  # samples normally follow each other after one second
 PLANNER = ""  # name of the process that plans the run; it may be the only process
 OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # that a process of the load generator reports about itself
+ENERGY = "gpu_energy_joules"
 SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS, **SPECULATION}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
 Series = tuple[Integers, Floats]
@@ -119,7 +120,7 @@ class TelemetrySeries:
 
     def energy(self, start: int, end: int) -> Increase | None:
         """Read the GPUs' energy counters, else integrate their power by trapezoids."""
-        counted = self.increase("gpu_energy_joules", start, end)
+        counted = self.increase(ENERGY, start, end)
         if counted is not None:
             return counted
         instants, watts = self.series("gpu_power_watts", start, end)
@@ -151,6 +152,7 @@ class _Columns:
         self._values: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # of a name with its labels
         self.servers: set[str] = set()
+        self._gpus = 0  # most in a sample
 
     def add(self, sample: TelemetrySample) -> None:
         for name in OWN:
@@ -166,7 +168,18 @@ class _Columns:
             for quantity, place, meaning in self._meanings[name]:
                 values[quantity][place].append(meaning.value(published))
         for quantity, by_place in values.items():
+            if quantity == ENERGY and not self._counts_all_gpus(len(by_place[min(by_place)])):
+                continue
             self._append(quantity, sample.t, COMBINE[SOURCES[quantity].combine](by_place[min(by_place)]))
+
+    def _counts_all_gpus(self, gpus: int) -> bool:
+        """Return whether no GPU is missing from a sample of their energy. A driver may fail to answer for one, whose
+        counter has all joules since it was loaded: samples with fewer GPUs than others are left out."""
+        if gpus > self._gpus:
+            self._gpus = gpus
+            self._instants.pop(ENERGY, None)
+            self._values.pop(ENERGY, None)
+        return gpus == self._gpus
 
     def _append(self, quantity: str, t: int, value: float) -> None:
         self._instants[quantity].append(t)

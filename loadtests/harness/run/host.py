@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections import Counter
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +23,7 @@ def host_facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "usable_cores": len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else None,
         "memory": psutil.virtual_memory().total,
+        "gpus": _gpus(),
         "os": platform.platform(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
@@ -59,6 +61,19 @@ def commit_here() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None
+
+
+def _gpus() -> str | None:
+    """Name the GPUs that the drivers of NVIDIA and AMD report: `2 × NVIDIA H200`; `None` without one."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        names = Counter(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+    except Exception:  # the package, the library and the driver raise different exceptions
+        return "AMD GPU" if os.path.exists("/dev/kfd") else None
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in names.items()) or None
 
 
 def _cpu_model() -> str:

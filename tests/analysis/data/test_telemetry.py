@@ -79,6 +79,21 @@ def test_sixteen_bytes_are_kept_of_a_quantity_and_sample(tmp_path: Path) -> None
     assert telemetry.energy(0, 500 * SECOND) == Increase(499 * 800.0, 0, 499 * SECOND)
 
 
+def test_a_gpu_that_is_missing_from_a_sample_adds_no_energy_of_its_lifetime(tmp_path: Path) -> None:
+    """Two GPUs of 100 W; the second, which is older, does not answer at first and at 5 s."""
+
+    def sample(t: int) -> TelemetrySample:
+        counters = [1000.0 + 100 * t, 9e6 + 100 * t]
+        seen = [counter for k, counter in enumerate(counters) if not k or t not in {0, 5}]
+        names = [f'enginebench_gpu_energy_joules_total{{gpu="{k}"}}' for k in range(len(seen))]
+        return TelemetrySample(t * SECOND, server=dict(zip(names, seen, strict=True)))
+
+    telemetry = read(tmp_path, *map(sample, range(10)))
+    energy = telemetry.energy(0, 10 * SECOND)
+    assert energy is not None
+    assert energy.amount == 8 * 200.0
+
+
 def test_lines_that_are_no_samples_are_skipped(tmp_path: Path) -> None:
     good = TelemetrySample(t=5, users=3).to_line()
     (tmp_path / "telemetry-1.jsonl").write_text(good + '{"t": "soon"}\n{"t": 7, "server": {"a": null}}\n' + good[:9])

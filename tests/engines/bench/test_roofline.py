@@ -55,7 +55,7 @@ def test_random_weights_cost_what_the_preset_says() -> None:
 def test_a_mixture_of_experts_has_no_share(tmp_path: Path) -> None:
     """A token reads some of the weights, and the files do not say which."""
     config = {"model_type": "mixtral", "vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 1}
-    for experts in ({}, {"num_local_experts": 8}, {"num_experts": 8}):
+    for experts in ({}, {"num_local_experts": 8}, {"num_experts": 8}, {"n_routed_experts": 64}):
         (tmp_path / "config.json").write_text(json.dumps(config | experts))
         assert (cost_of(Model("llama-3.2-tiny", tmp_path)) is None) == bool(experts)
 

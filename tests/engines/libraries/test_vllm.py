@@ -10,6 +10,7 @@ from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
 from engines.models.fetch import fetch_model
 from engines.process.child import Watch
+from tests.support.engines.nvml_stand_in import Gpu, install
 
 SMALL = Model("m", Path("/models/m"))
 
@@ -52,14 +53,14 @@ def test_its_own_limit_for_loading_is_beyond_ours() -> None:
 
 def test_on_a_gpu_its_memory_is_divided_by_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(VllmEngine.environment), "installed", lambda self: None)  # this machine may have one
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    install(monkeypatch, [Gpu(), Gpu()])
     given = arguments(tensor_parallel="2", gpu_memory="0.8")
     assert "kv_cache_memory_bytes" not in given
     assert (given["tensor_parallel_size"], given["gpu_memory_utilization"]) == (2, 0.8)
 
 
 def test_a_sequence_is_shared_by_gpus_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    install(monkeypatch, [Gpu(), Gpu(), Gpu(), Gpu()])
     assert not [name for name in arguments() if "context_parallel" in name]
     asked = {"tensor_parallel": "2", "decode_context_parallel": "2", "prefill_context_parallel": "2"}
     given = arguments(**asked)

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from engines.machine import devices
 from engines.machine.devices import gpu_facts, gpus_at
 from engines.machine.memory import gpu_memory
 from tests.support.engines.nvml_stand_in import MB, Gpu, install
@@ -28,6 +30,23 @@ def test_gpus_that_a_process_computes_on(
     device: str, count: int, visible: Sequence[str], expected: tuple[str, ...] | None
 ) -> None:
     assert gpus_at(device, count, visible) == expected
+
+
+def test_a_gpu_of_amd_that_a_container_may_not_use_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> str:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "properties").touch()
+    monkeypatch.setattr(devices, "GPUS_OF_AMD", tmp_path)
+    monkeypatch.setattr(Path, "read_text", denied)
+    assert devices.amd_gpus({}) == []
+
+
+def test_the_beginning_of_a_uuid_names_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [Gpu((9, 0), uuid="GPU-a1-2"), Gpu((7, 5), uuid="GPU-b1-2")])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b1")
+    assert devices.compute_capability("cuda") == (7, 5)
 
 
 def test_without_a_driver_nothing_is_known_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

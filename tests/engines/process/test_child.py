@@ -54,6 +54,17 @@ def test_a_process_that_dies_by_itself_is_named_by_its_exit_code() -> None:
     asyncio.run(main())
 
 
+def test_an_engine_that_its_first_request_ends_has_not_loaded() -> None:
+    async def main() -> None:
+        engine = fake(crash_after="1")
+        engine.warm_up = lambda info: request()
+        with pytest.raises(EngineUnavailable, match=r"its first request, the warm-up, ended it: .* exited with code 70"):
+            await engine.start()
+        await engine.stop()
+
+    asyncio.run(main())
+
+
 def test_a_hung_engine_is_found_out_and_restarted() -> None:
     async def main() -> None:
         engine = fake(hang_after="1")

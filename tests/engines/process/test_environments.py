@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from engines.contract.base import Chunk, EngineInfo
 from engines.process.environments import Environment, InstalledEngine, Packages
 from enginebench.settings.schema import setting
+from tests.support.engines.nvml_stand_in import Gpu, install
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -105,6 +106,15 @@ def test_an_interrupted_installation_is_continued(tiny: Environment) -> None:
     tiny.install(None, silent)
     assert tiny.why_not_here() is None
     assert (folder / "pyvenv.cfg").stat().st_mtime_ns == made_at
+
+
+def test_packages_of_another_device_are_not_mixed(tiny: Environment) -> None:
+    folder = tiny.install(None, silent)
+    (folder / environments.RECORD).write_text('["cuda", "of another library"]')
+    (folder / "leftover").touch()
+    tiny.install("cpu", silent)
+    assert tiny.installed() == "cpu"
+    assert not (folder / "leftover").exists()
 
 
 def test_what_is_installed_already_is_left_as_it_is(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,12 +210,12 @@ def test_an_environment_is_removed_whole(tiny: Environment) -> None:
 @pytest.mark.parametrize(
     ("gpus", "reason"),
     [
-        pytest.param("", "it needs an NVIDIA GPU, and there is none here.", id="no GPU is visible"),
-        pytest.param("0", "it is not installed; install it with: enginebench engines install x", id="one is"),
+        pytest.param(0, "it needs an NVIDIA GPU, and there is none here.", id="no GPU is visible"),
+        pytest.param(1, "it is not installed; install it with: enginebench engines install x", id="one is"),
     ],
 )
-def test_packages_for_cuda_need_a_gpu(gpus: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+def test_packages_for_cuda_need_a_gpu(gpus: int, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [Gpu()] * gpus)
     assert Environment("x", "no_such_module", cuda=Packages(("x==1",))).why_not_here() == reason
 
 

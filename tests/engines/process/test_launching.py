@@ -14,7 +14,7 @@ from engines.contract.base import GenerateRequest, Launch
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import ENTRY_POINTS, EngineSpec
 from engines.process.engine_loading import load_engine
-from engines.process.launching import environment_of, modules_folder
+from engines.process.launching import environment_of, modules_folder, why_not_there
 
 ENGINE = """
 import asyncio, os, sys
@@ -103,6 +103,15 @@ def test_what_is_missing_is_asked_of_that_interpreter(foreign: str, brought: str
     with pytest.raises(EngineUnavailable, match="/no/such/python cannot run it"):
         load_engine(brought, options={"python": "/no/such/python"})
     load_engine(brought, options={"python": foreign})
+
+
+def test_the_current_folder_holds_no_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another checkout, or a file named as a module of Python."""
+    (tmp_path / "engines").mkdir()
+    for name in ("engines/__init__.py", "random.py", "queue.py"):
+        (tmp_path / name).write_text("raise RuntimeError('of another project')")
+    monkeypatch.chdir(tmp_path)
+    assert why_not_there(Launch(), "engines.fake.engine:FakeEngine") is None
 
 
 def test_variables_can_be_set_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from engines.models.random_model import with_weights
 from engines.models.size import MemoryNeed, ModelSize
 from engines.process.engine_loading import check_before_download, load_engine
 from engines.process.memory_check import size_of, size_of_preset
+from tests.support.engines.nvml_stand_in import Gpu, install
 
 GB = 1_000_000_000
 VALUES = 2 * 16 * 8 * 64  # kept of a token by Llama 3.2 1B: keys and values of 16 layers, 8 heads, 64 each
@@ -30,7 +31,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    install(monkeypatch, [Gpu(), Gpu()])
 
 
 def free(monkeypatch: pytest.MonkeyPatch, memory: float, *gpus: float) -> None:
@@ -51,7 +52,7 @@ def need(name: str, model: str, **options: str) -> MemoryNeed:
 def test_every_engine_refuses_what_does_not_fit(name: str, no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"device": "cuda"} if name.endswith("cuda-graph") else {}
     if name in ON_GPUS:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        install(monkeypatch, [Gpu()])
     free(monkeypatch, 16 * GB, 16 * GB)
     with pytest.raises(
         EngineUnavailable, match=rf"^random:llama-30b does not fit: {name} needs at least .* 16\.0 GB can"

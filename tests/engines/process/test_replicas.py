@@ -120,10 +120,24 @@ def test_engines_that_compute_on_a_cpu_share_its_cores_on_a_machine_with_a_gpu(
     assert engine_class(engine).device_of(parsed).startswith("cuda") is on_gpus
 
 
-@pytest.mark.parametrize(("given", "gpus"), [("1,3", ["1", "3"]), ("", []), ("-1", []), ("GPU-ab12", ["GPU-ab12"])])
+@pytest.mark.parametrize(
+    ("given", "gpus"),
+    [
+        ("1,3", ["1", "3"]),
+        ("", []),
+        ("-1", []),
+        ("GPU-ab12", ["GPU-ab12"]),
+        ("0,9,1", ["0"]),  # as CUDA, which stops at the first that is none
+        ("0,-1,1", ["0"]),
+    ],
+)
 def test_only_visible_gpus_count(given: str, gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [Gpu()] * 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     assert visible_gpus() == gpus
+    install(monkeypatch, [])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert visible_gpus() == [], "without a driver there is no GPU, whatever a profile sets"
 
 
 def test_one_replica_is_the_engine_itself() -> None:

@@ -53,6 +53,14 @@ def test_an_error_that_stays_with_a_gpus_process_ends_it(error: Exception, kind:
     assert _failed(1, error).kind == kind
 
 
+def test_clients_do_not_see_where_a_library_looked() -> None:
+    error = FatalError("torch-compile failed: [Errno 2] No such file or directory: '/root/.cache/enginebench/a/x.so'")
+    assert _failed(1, error).message.endswith("No such file or directory: 'x.so'")
+    assert _failed(None, error).message == str(error), "the user who loads it does"
+    quoted = BadRequest("there is no token `/usr/share/dict`; see http://127.0.0.1:8000/v1/models.")
+    assert _failed(1, quoted).message == str(quoted)
+
+
 def test_memory_that_ran_out_is_said_while_loading_and_afterwards() -> None:
     error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB\nSee /home/someone")
     expected = "the GPU's memory ran out: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"

@@ -68,20 +68,23 @@ def test_memory_of_each_process_that_the_driver_shows() -> None:
 
 
 def test_xid_errors_are_counted_by_device_and_number() -> None:
-    events = iter([(1, 79), (0, 31), (0, 31)])
+    """The second GPU is lost: it answers no question any more."""
+    events: dict[int, list[int]] = {0: [31, 31], 1: [79]}
 
-    def wait(events_set: object, milliseconds: int) -> SimpleNamespace:
+    def register(gpu: int, kinds: int, events_set: list[int]) -> None:
+        events_set.append(gpu)
+
+    def wait(events_set: list[int], milliseconds: int) -> SimpleNamespace:
         assert milliseconds == 0, "reading waits for no event"
-        for device, xid in events:
-            return SimpleNamespace(device=device, eventData=xid)
+        for xid in [events[gpu].pop() for gpu in events_set if events[gpu]][:1]:
+            return SimpleNamespace(eventData=xid)
         raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
 
     driver = machine(BUSY, BUSY)
     driver._answers |= {
-        "nvmlEventSetCreate": object,
-        "nvmlDeviceRegisterEvents": lambda gpu, kinds, events_set: None,
+        "nvmlEventSetCreate": list,
+        "nvmlDeviceRegisterEvents": register,
         "nvmlEventSetWait": wait,
-        "nvmlDeviceGetIndex": lambda gpu: gpu,
     }
     seen = read(driver)
     assert {key: value for key, value in seen.items() if "xid" in key} == {

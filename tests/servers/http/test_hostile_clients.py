@@ -72,6 +72,10 @@ CLIENTS = {
     "a negative length": Client(POST + b"Content-Length: -5\r\n\r\n", b"", 400, INVALID),
     "a header without a name": Client(GET + b": x\r\n\r\n", b"", 400, INVALID),
     "a null byte in a header": Client(GET + b"X: a\0b\r\n\r\n", b"", 400, INVALID),
+    "a tunnel": Client(
+        b"CONNECT example.com:80 HTTP/1.1\r\nHost: x\r\n\r\n", b"", 400,
+        "This server is no proxy: CONNECT is not supported.",
+    ),
     "a path that is no path": Client(b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n", b"", 400, INVALID),
     "rubbish behind a request that is answered": Client(
         asked(tokens=60, stream=True), b"\0rubbish\r\n\r\n", None, None

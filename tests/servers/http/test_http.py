@@ -170,7 +170,7 @@ def test_what_a_server_says_about_itself(server: RunningServer) -> None:
         {"ignore_eos": True, "min_tokens": 2},
         {"max_tokens": 4, "max_completion_tokens": 4},
         {"top_k": -1, "repetition_penalty": 1.0},
-        {"verbosity": "medium", "reasoning_effort": None, "prompt_cache_options": {"mode": "implicit"}},
+        {"verbosity": "medium", "reasoning_effort": "none", "prompt_cache_options": {"mode": "implicit"}},
         dict.fromkeys(("audio", "moderation", "prediction", "web_search_options")),
     ],
     ids=lambda field: ", ".join(field),

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from engines.contract.base import EngineInfo
 from servers.openai.intake import LARGE, Intake
 from servers.openai.prompts import ByteTokenizer, Messages
+from servers.openai.wire import TextWire
 from servers.settings import ServerSettings
 
 INFO = EngineInfo("x", "1", "python", "a-model", "none", "cpu", "none", 1, 131_072)
@@ -30,6 +35,43 @@ class StuckTokenizer(ByteTokenizer):
 
 def chat(text: str) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": 1}).encode()
+
+
+def test_the_fingerprint_changes_with_options_and_not_with_the_duration_of_the_start() -> None:
+    async def fingerprint(info: EngineInfo) -> str:
+        accepted = await Intake(ByteTokenizer(), ServerSettings()).accept(chat("hi"), "chat", info)
+        return str(accepted.wire._common["system_fingerprint"])
+
+    again = replace(INFO, startup={"load": 1.5})
+    other = replace(INFO, options={"threads": 4})
+    first, second, third = (asyncio.run(fingerprint(info)) for info in (INFO, again, other))
+    assert first == second != third
+
+
+class TokenizerWithStart(ByteTokenizer):
+    """Begins every text with a special token."""
+
+    def encode(self, text: str, special: bool, limit: int) -> list[int]:
+        return [0, *super().encode(text, special, limit)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join("<s>" if token == 0 else super(TokenizerWithStart, self).decode([token]) for token in ids)
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), TokenizerWithStart()])
+def test_an_echo_is_the_prompt_with_and_without_log_probabilities(tokenizer: ByteTokenizer) -> None:
+    """The engine repeats all tokens but the first."""
+
+    async def begins(**fields: object) -> tuple[str, list[str]]:
+        content = json.dumps({"prompt": "Hi", "echo": True, "max_tokens": 1, **fields}).encode()
+        info = replace(INFO, features=("logprobs", "forced"))
+        accepted = await Intake(tokenizer, ServerSettings()).accept(content, "completions", info)
+        assert isinstance(accepted.wire, TextWire)
+        return accepted.wire._echo, accepted.wire._first
+
+    assert asyncio.run(begins()) == ("Hi", [])
+    with_start = isinstance(tokenizer, TokenizerWithStart)
+    assert asyncio.run(begins(logprobs=1)) == (("", ["<s>"]) if with_start else ("H", ["H"]))
 
 
 def test_a_small_body_is_accepted_while_a_large_one_is_being_read() -> None:

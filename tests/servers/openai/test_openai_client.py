@@ -84,6 +84,8 @@ def test_the_clients_own_stream_helper(client: openai.OpenAI) -> None:
         text = "".join(event.delta for event in stream if event.type == "content.delta")
         final = stream.get_final_completion()
     assert text == final.choices[0].message.content == " the quick brown"
+    again: Any = [*QUESTION, final.choices[0].message, {"role": "user", "content": "And?"}]
+    assert client.chat.completions.create(model="fake", messages=again, max_tokens=2).choices[0].message.content
 
 
 def test_text(client: openai.OpenAI) -> None:

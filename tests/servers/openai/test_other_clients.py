@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
-from tests.support.servers.served import CHAT, RunningServer, body, served
+from tests.support.servers.served import CHAT, TEXT, RunningServer, body, served
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -29,6 +33,30 @@ def chat_model(server: RunningServer, **settings: Any) -> ChatOpenAI:
 
     asked: dict[str, Any] = {"base_url": f"{server.url}/v1", "api_key": "any", "model": "fake", "max_retries": 0}
     return ChatOpenAI(**asked | {"max_tokens": 3} | settings)
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "chunked"])
+@pytest.mark.parametrize("characters", [10, 20_000])
+@pytest.mark.parametrize("at", [None, 0, 3], ids=["in one segment", "head and body", "in the body"])
+def test_an_offer_of_http_2_is_ignored(server: RunningServer, at: int | None, characters: int, chunked: bool) -> None:
+    """Java's client makes it with every request to an address without TLS."""
+    content = json.dumps(body(2, TEXT, prompt="x" * characters)).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    head += "HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAA\r\nContent-Type: application/json\r\n"
+    head += "Transfer-Encoding: chunked\r\n\r\n" if chunked else f"Content-Length: {len(content)}\r\n\r\n"
+    sent = b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content) if chunked else content
+    with socket.create_connection(("127.0.0.1", httpx.URL(server.url).port), timeout=20) as connection:
+        for _ in range(2):  # requests on one connection
+            if at is None:
+                connection.sendall(head.encode() + sent)
+            else:
+                connection.sendall(head.encode() + sent[:at])
+                time.sleep(0.05)
+                connection.sendall(sent[at:])
+            response = HTTPResponse(connection)
+            response.begin()
+            assert response.status == 200
+            assert json.loads(response.read())["usage"]["prompt_tokens"] == characters
 
 
 def test_langchain_asks(server: RunningServer) -> None:

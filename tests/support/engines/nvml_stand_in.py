@@ -36,6 +36,7 @@ def install(monkeypatch: pytest.MonkeyPatch, gpus: Sequence[Gpu]) -> None:
         "nvmlDeviceGetCount": lambda: len(gpus),
         "nvmlDeviceGetHandleByIndex": lambda index: gpus[index],
         "nvmlDeviceGetHandleByUUID": lambda uuid: by_uuid[uuid],
+        "nvmlDeviceGetUUID": lambda gpu: gpu.uuid,
         "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(
             free=gpu.free, total=gpu.total, used=gpu.total - gpu.free
         ),

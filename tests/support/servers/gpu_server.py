@@ -123,9 +123,6 @@ class ScriptedDriver:
         self._told = True
         return SimpleNamespace(device=0, eventData=13)
 
-    def nvmlDeviceGetIndex(self, gpu: int) -> int:
-        return gpu
-
     def nvmlGpmQueryDeviceSupport(self, gpu: int) -> SimpleNamespace:
         return SimpleNamespace(isSupportedDevice=1)
 
