@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import polars as pl
@@ -85,6 +86,8 @@ def _row(check: Check) -> tuple[Cell, ...]:
     names = (Word(check.result.value, TONES[check.result]), Word(check.engine), Word(check.stage))
     if column is None:  # the check compares numbers of runs
         return (*names, Word("runs"), count(check.baseline.n), count(check.now.n), None, None)
-    change = Number(check.change, "" if column.relative else column.unit, "change", TONES[check.result])
+    change: Cell = Number(check.change, "" if column.relative else column.unit, "change", TONES[check.result])
+    if check.baseline.value == 0 and math.isinf(check.change.value or 0.0):
+        change = Word("up from 0", TONES[check.result])
     numbers = (Number(check.baseline, column.unit), Number(check.now, column.unit))
     return (*names, Word(column.full_title), *numbers, change, p_value(check.p))

@@ -24,6 +24,7 @@ from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage_view import view_of
 from enginebench.records.files import NOT_UNDERSTOOD, place_inside, profile_files, read_document, write_inside
+from enginebench.records.metrics import BY_NAME, QUANTITY_BY_NAME
 from enginebench.records.run import UNCACHED, RunFacts
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
@@ -154,7 +155,11 @@ def read_summary(folder: Path) -> RunSummary:
     except ValueError as error:
         raise NotARun(str(error)) from None
     try:
-        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value)).checked()
+        summary = msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value)).checked()
+        for name in (name for stage in summary.stages for name in (*stage.metrics, *stage.quantities)):
+            if name not in BY_NAME and name not in QUANTITY_BY_NAME:
+                raise ValueError(f"it has `{name}`, which is no metric of this version")
+        return summary
     except ValueError as error:
         raise NotARun(NOT_UNDERSTOOD.format(path, error)) from None
 
