@@ -10,7 +10,7 @@ import typer
 
 from enginebench.settings.flags import EngineSettings, TrustRemoteCode, read_settings, with_flags
 from enginebench.settings.schema import UserMistake, options_by_engine
-from engines.process.child import Watch
+from engines.process.supervisor import Watch
 from servers.settings import ServerSettings, server_settings
 
 app = typer.Typer()

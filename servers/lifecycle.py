@@ -9,7 +9,7 @@ from typing import Literal
 
 from engines.contract.base import EngineInfo, GenerateRequest
 from engines.contract.errors import EngineError, first_line
-from engines.process.child import READY_CHECK
+from engines.process.supervisor import READY_CHECK
 from engines.process.replicas import ServedEngine
 from servers.admission import Admission
 from servers.http.api_errors import ApiError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enginebench.records.quality import NO_WEIGHTS, TEXT, TOP, Quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model, TokenLogprob
 from engines.contract.errors import EngineError
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.text.detokenize import tokenizer_of
 
 

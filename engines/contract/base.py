@@ -1,7 +1,7 @@
 """The engine contract: rendered prompt and token ids in, chunks of text with their token counts out.
 
 An engine does not deal with HTTP, queues or metrics. It runs in a child process (`engines.process.worker` runs it,
-`engines.process.child` supervises it), so its computation cannot delay the server that writes its tokens.
+`engines.process.supervisor` supervises it), so its computation cannot delay the server that writes its tokens.
 
 Subclass `Engine` when the library is asynchronous, or `BlockingEngine` when it computes in the calling thread. This
 module uses only the standard library, because it is also imported in environments that have nothing else of ours.
@@ -153,7 +153,7 @@ class EngineStats:
     """A snapshot of resource use; `None` if unknown.
 
     An engine reports `kv_cache_usage` (0 to 1) and, if its library counts them, the bytes that it has allocated on its
-    GPUs, now and at its peak. `engines.process.child` fills in the rest, for the engine's process and all processes
+    GPUs, now and at its peak. `engines.process.supervisor` fills in the rest, for the engine's process and all processes
     under it: memory now and at its peak in bytes (the sum of each process's own peak), CPU time in seconds, and device
     memory as the driver sees it, once a second, if the engine does not report its own.
     """

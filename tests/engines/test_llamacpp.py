@@ -11,7 +11,7 @@ import pytest
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import EngineError, EngineUnavailable, FatalError
 from engines.llamacpp.engine import LlamaCppEngine, LlamaCppOptions, _gpu_of
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from tests.conftest import BackgroundLoop
 from tests.support.engines.lmrs_model import write_program

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from enginebench.cli import app
 from enginebench.settings.schema import table
 from engines.contract.base import Launch
-from engines.process.child import Watch
+from engines.process.supervisor import Watch
 from servers.settings import ServerSettings, server_settings
 from tests.support.servers.served import COMMAND, ROOT, body, served, until
 

@@ -20,7 +20,7 @@ class StampedEngine(FakeEngine):
 
 
 def main() -> None:
-    from engines.process.child import ChildEngine
+    from engines.process.supervisor import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
     from servers.openai.prompts import ByteTokenizer

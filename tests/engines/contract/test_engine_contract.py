@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from engines.bench.quality import measure_quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, engine_class, spec
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from engines.process.environments import InstalledEngine
 from engines.process.stream import ReceivedChunk

@@ -9,7 +9,7 @@ from enginebench.settings.schema import from_text
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
 from engines.models.fetch import fetch_model
-from engines.process.child import Watch
+from engines.process.supervisor import Watch
 from tests.support.engines.nvml_stand_in import Gpu, install
 
 SMALL = Model("m", Path("/models/m"))

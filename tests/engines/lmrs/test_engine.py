@@ -15,7 +15,7 @@ from engines.contract.errors import BadRequest, EngineCrashed, EngineUnavailable
 from engines.lmrs.alphabet import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.models.random_model import BEFORE_DATE
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop

@@ -11,7 +11,7 @@ import pytest
 
 from engines.machine.memory import DeviceMemory, GpuMemory, _left_by_groups, free_memory, gpu_memory
 from engines.models.fetch import fetch_model
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK
 from tests.support.engines.nvml_stand_in import MB, Gpu, install
 

@@ -13,7 +13,7 @@ import uvloop
 
 from engines.contract.base import Launch, TokenLogprob
 from engines.contract.errors import EngineCrashed, EngineUnavailable
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import answer, request, scripted
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]

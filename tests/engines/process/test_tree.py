@@ -16,7 +16,7 @@ import pytest
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineCrashed, FatalError
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK
 
 ROOT = Path(__file__).parents[3]
@@ -162,7 +162,7 @@ def test_the_next_engine_waits_for_the_memory_of_killed_processes(
 
 SERVER = """
 import asyncio, sys
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 sys.path.insert(0, sys.argv[1])
 async def main():
     engine = ChildEngine("family", None, {{"file": sys.argv[2]}}, target="family_engine:FamilyEngine")
@@ -191,8 +191,8 @@ def test_nothing_outlives_a_killed_server(hung: bool, target: str, tmp_path: Pat
 
 WHOLE_SERVER = """
 import sys
-from engines.process.child import ChildEngine
-from engines.process.child import Watch
+from engines.process.supervisor import ChildEngine
+from engines.process.supervisor import Watch
 from servers.app import create_app
 from servers.http.address import listen
 from servers.openai.prompts import ByteTokenizer

@@ -10,7 +10,7 @@ import pytest
 from engines.contract.base import Launch
 from engines.contract.errors import BadRequest, EngineError, FatalError
 from engines.contract.protocol import AskStats, Load, Stats, decode_to_parent, encode
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.process.worker import _failed
 from tests.support.engines.children import QUICK, answer
 

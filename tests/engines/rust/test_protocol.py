@@ -17,7 +17,7 @@ from engines.contract.base import GenerateRequest, Launch
 from engines.contract.errors import EngineUnavailable
 from engines.contract.protocol import decode_to_child, decode_to_parent, encode
 from engines.models.cache import built_once, cache_folder
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.rust import programs as rust_programs
 from tests.conftest import BackgroundLoop
 

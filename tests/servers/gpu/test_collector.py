@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from servers.app import create_app
 from servers.gpu.collector import GpuCollector
 from servers.gpu.nvml import NvmlDriver

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from engines.contract.base import GenerateRequest, Launch
-from engines.process.child import ChildEngine, Watch
+from engines.process.supervisor import ChildEngine, Watch
 
 QUICK = Watch(heartbeat=0.05, hung_after=1.0, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
 

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest, Model
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop

@@ -19,7 +19,7 @@ import pytest
 
 from enginebench.records.quality import TEXT, Quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.text.detokenize import tokenizer_of
 from servers.openai.prompts import load_tokenizer
 from tests.support.engines.reference import Reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def serve(name: str, target: str, options: dict[str, str]) -> None:
     """`target` is "module:Class"."""
-    from engines.process.child import ChildEngine
+    from engines.process.supervisor import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
     from servers.openai.prompts import ByteTokenizer

@@ -7,7 +7,7 @@ import sys
 
 CLOSING = """
 import asyncio, threading, uvloop
-from engines.process.process import pipe_of
+from engines.process.child_process import pipe_of
 
 failures, closed = [], threading.Event()
 

@@ -1,4 +1,5 @@
-"""One child process of an engine: its pipes and open answers. `engines.process.child` decides when to replace it."""
+"""One child process of an engine: its pipes and open answers. `engines.process.supervisor` decides when to replace
+it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable
-from engines.process.child import ChildEngine
+from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
