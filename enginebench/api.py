@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from enginebench.analysis.answer import Replicas
 from enginebench.analysis.data.run_data import load_run, with_metrics
 from enginebench.analysis.document import Document
 from enginebench.analysis.frame import Frame, frame_of
-from enginebench.analysis.plan.replicas import replicas_of
+from enginebench.analysis.plan.replicas import replicas_of, separated
 from enginebench.analysis.reports import report_document
 from enginebench.analysis.settings import PlanSettings, parse_peak
 from enginebench.analysis.summary.loading import summaries_of
@@ -23,6 +24,7 @@ from enginebench.analysis.write.markdown import markdown
 from enginebench.analysis.write.sentence import sentence
 from enginebench.records.formatting import counted
 from enginebench.records.slo import parse_objectives
+from enginebench.settings.schema import UserMistake, choose_from
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class Runs:
         return self.framed()
 
     def framed(self, baseline: str | None = None, stage: str | None = None) -> Frame:
+        """Raises `UserMistake` if no run has this label or stage."""
+        labels = {summary.label for summary in self.summaries}
+        stages = {view.label for summary in self.summaries for view in summary.stages}
+        for name, known in ((baseline, labels), (stage, stages)):
+            if name is not None and name not in known:
+                raise UserMistake(f"there are no runs of `{name}`; {choose_from(name, sorted(known))}")
         return frame_of(self.summaries, baseline, stage=stage)
 
     @property
@@ -61,11 +69,12 @@ class Runs:
 
 def read(paths: Sequence[str | Path], slo: str) -> Runs:
     objectives = parse_objectives([slo]) if slo else ()
-    return Runs(tuple(summaries_of([str(path) for path in paths], Path("runs"), objectives)))
+    summaries = summaries_of([str(path) for path in paths], Path("runs"), objectives)
+    return Runs(tuple(replace(summary, folder=summary.folder.absolute()) for summary in summaries))
 
 
 def replicas(runs: Runs, peak: str, price: float | None) -> tuple[Replicas, ...]:
-    return replicas_of(runs.frame, _settings(runs, peak, price))
+    return replicas_of(frame_of(separated(runs.summaries)), _settings(runs, peak, price))
 
 
 class Report(Document):
@@ -84,12 +93,14 @@ class Report(Document):
 
 def document(runs: Runs, peak: str | None, price: float | None) -> Report:
     settings = _settings(runs, peak, price)
-    planned = replicas_of(runs.frame, settings) if peak is not None else ()
-    made = report_document(runs.frame, planned, settings.peak)
+    frame = runs.frame if peak is None else frame_of(separated(runs.summaries))
+    made = report_document(frame, replicas_of(frame, settings), settings.peak)
     return Report(**{part.name: getattr(made, part.name) for part in fields(made)})
 
 
 def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings:
+    if price is not None and not 0 <= price < math.inf:
+        raise UserMistake(f"a price is US dollars per hour, not {price:g}.")
     return PlanSettings(
         peak=None if peak is None else parse_peak(peak),
         slo=runs.frame.objectives,

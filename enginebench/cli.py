@@ -5,6 +5,7 @@ enginebench --help
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import inspect
@@ -93,8 +94,11 @@ class LazyCommands(TyperGroup):
             command = f"`{ctx.invoked_subcommand or 'enginebench'}`"
             _say(f"{command} needs the package {missing.name}, which is not here: use it where all packages are.")
         except OSError as error:  # a folder that cannot be written to; 1 would be a verdict
-            if error.filename is None:  # the output, with which `main` deals
+            if error.filename is None and error.errno != errno.EPIPE:  # the output, with which `main` deals
                 raise
+            if error.filename is None:  # the reader has enough; what is still buffered would fail again
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(2) from None
             _say(f"{error.filename}: {error.strerror or error}.")
         except KeyboardInterrupt:  # where a command has nothing to say about it
             _say("stopped")

@@ -9,8 +9,8 @@ from typing import Literal
 
 from engines.contract.base import EngineInfo, GenerateRequest
 from engines.contract.errors import EngineError, first_line
-from engines.process.supervisor import READY_CHECK
 from engines.process.replicas import ServedEngine
+from engines.process.supervisor import READY_CHECK
 from servers.admission import Admission
 from servers.http.api_errors import ApiError
 from servers.openai.prompts import Tokenizer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,12 +17,21 @@ PIPE_WIDTH = 120  # columns without a terminal and without COLUMNS
 
 def stdout(markup: bool = False) -> Console:
     """Return a console. Labels may have brackets, such as `vllm [fp8]`: with `markup`, they must be escaped."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=markup)
+    console = _console()(highlight=False, markup=markup)
     if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return console
-    return Console(highlight=False, markup=markup, width=PIPE_WIDTH)
+    return _console()(highlight=False, markup=markup, width=PIPE_WIDTH)
+
+
+@cache
+def _console() -> type[Console]:
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:  # Rich would exit with 1, which is a verdict
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return Output
 
 
 def small_table(*columns: str) -> Table:

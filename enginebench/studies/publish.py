@@ -38,6 +38,8 @@ def publish(folder: Path, results: Path, name: str = "") -> Path:
         machine = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", "", machine.lower())
         name = f"{load_study(folder).facts.name}-{re.sub(r'[^a-z0-9]+', '-', machine).strip('-')}"
     place = results / name
+    if place.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise UserMistake(f"{place} holds the study itself: name another folder for the results.")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in [*written, *(folder / name for name in KEPT if (folder / name).exists())]:

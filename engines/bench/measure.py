@@ -20,8 +20,8 @@ from typing import Any
 from enginebench.settings.schema import UserMistake
 from engines.bench.settings import Case
 from engines.contract.base import GenerateRequest, Model
-from engines.process.supervisor import ChildEngine
 from engines.process.stream import by_read
+from engines.process.supervisor import ChildEngine
 from engines.text.detokenize import tokenizer_of
 
 WORDS = (

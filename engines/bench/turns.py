@@ -20,8 +20,8 @@ from engines.bench.quality import measure_quality
 from engines.bench.settings import BenchSettings, Case, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
 from engines.contract.errors import EngineError, EngineUnavailable
-from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
+from engines.process.supervisor import ChildEngine
 
 MAX_CASE = 2  # multiple of the time for samples: a case is left out if one sample takes longer
 RESTART_TIMEOUT = 300.0  # seconds for an engine to come back after a crash

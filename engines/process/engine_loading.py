@@ -9,9 +9,9 @@ from engines.contract.base import Engine, Launch, Model
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, engine_class, names, spec
 from engines.machine.devices import visible_gpus
-from engines.process.supervisor import ChildEngine, Watch
 from engines.process.launching import is_foreign, why_not_there
 from engines.process.memory_check import check_memory, size_of, size_of_preset
+from engines.process.supervisor import ChildEngine, Watch
 
 
 def check_before_download(name: str, options: Mapping[str, str], model: str | None) -> None:

@@ -20,9 +20,9 @@ from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Laun
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, engine_class
 from engines.machine.devices import amd_gpus, usable_cores, visible_gpus
-from engines.process.supervisor import ChildEngine, State, Watch
 from engines.process.engine_loading import load_engine
 from engines.process.stream import Stream
+from engines.process.supervisor import ChildEngine, State, Watch
 
 NVIDIA, AMD = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 

@@ -23,8 +23,8 @@ from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailabl
 from engines.contract.protocol import AskStats, Load
 from engines.machine.devices import amd_gpus, gpus_at, visible_gpus
 from engines.machine.memory import DeviceMemory
-from engines.process.launching import command_of, environment_of
 from engines.process.child_process import Process
+from engines.process.launching import command_of, environment_of
 from engines.process.stream import Stream
 from engines.process.tree import EngineGuard, own_age
 

@@ -155,7 +155,9 @@ class Worker:
 def _failed(id: int | None, error: BaseException) -> protocol.Failed:
     if id is not None and not isinstance(error, FatalError) and is_sticky(error):
         traceback.print_exception(error)
-        return protocol.Failed(id, FatalError.kind, without_folders(f"the GPU failed ({first_line(error).rstrip('.')})."))
+        return protocol.Failed(
+            id, FatalError.kind, without_folders(f"the GPU failed ({first_line(error).rstrip('.')}).")
+        )
     if isinstance(error, EngineOverloaded):
         return protocol.Failed(id, error.kind, str(error), error.retry_after)
     if isinstance(error, EngineError):

@@ -11,8 +11,8 @@ import pytest
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import EngineError, EngineUnavailable, FatalError
 from engines.llamacpp.engine import LlamaCppEngine, LlamaCppOptions, _gpu_of
-from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
+from engines.process.supervisor import ChildEngine
 from tests.conftest import BackgroundLoop
 from tests.support.engines.lmrs_model import write_program
 from tests.support.servers.served import until

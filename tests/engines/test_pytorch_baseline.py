@@ -11,10 +11,10 @@ from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.process.engine_loading import load_engine
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
+from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
 from tests.support.engines.torch_when_used import torch
-from tests.support.engines.nvml_stand_in import Gpu, install
 
 pytestmark = pytest.mark.xdist_group("torch")
 

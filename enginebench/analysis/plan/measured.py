@@ -120,7 +120,9 @@ def _think(due: pl.DataFrame, complete: pl.Expr) -> Floats:
     last = pl.col("t_sched") + pl.col(E2E_SINCE_DUE) * SECOND
     pause = (pl.col("t_sched").shift(-1) - last).over("user", order_by="t_sched") / SECOND
     answered = (pl.col("outcome") == "ok") & complete
-    pauses: Floats = due.select(pause.alias("pause"), answered=answered).filter("answered")["pause"].drop_nulls().to_numpy()
+    pauses: Floats = (
+        due.select(pause.alias("pause"), answered=answered).filter("answered")["pause"].drop_nulls().to_numpy()
+    )
     return np.maximum(pauses, 0.0)
 
 

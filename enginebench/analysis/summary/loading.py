@@ -88,6 +88,8 @@ def _summary(
         summary = read_summary(folder)
         if summary.statistics_only and objectives:
             raise NotARun(f"{folder} was imported as statistics, without requests to judge: report it without --slo.")
+        if objectives and objectives != summary.objectives:
+            raise NotARun(f"{folder} has a summary and no requests to judge by another SLO: leave out --slo.")
         if need_requests and not summary.statistics_only:
             raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
         return summary

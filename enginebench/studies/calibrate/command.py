@@ -67,9 +67,9 @@ def calibrate(
         log.print("stopped; nothing was saved")
         raise typer.Exit(2) from None
     path = path_here(processes)
-    kept = keep(measured, path)
+    try:
+        said = f"Saved in {path}" if keep(measured, path) else f"Not saved: {path} has a calibration of more loads."
+    except OSError as error:
+        said = f"Not saved: {path} cannot be written ({error.strerror})."
     deliver(document_of(measured), output or (), as_json)
-    if kept:
-        log.print(f"Saved in {path}", soft_wrap=True)
-    else:
-        log.print(f"Not saved: {path} has a calibration of more loads.", soft_wrap=True)
+    log.print(said, soft_wrap=True)

@@ -19,12 +19,12 @@ from enginebench.settings.flags import duration
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.contenders import Contender, contenders
 from loadtests.harness.run.options import GROWS_SINCE
-from loadtests.harness.settings.run_settings import RunSettings
+from loadtests.harness.settings.run_settings import runs_here
 
 if TYPE_CHECKING:
     from loadtests.harness.command.command_terminal import Terminal
 
-RUNS = RunSettings().runs
+RUNS = runs_here()
 SCENARIO = "quick"
 REPORT = 5.0  # seconds for the last answers, the verdict and the report's page
 SCRIPTED = Contender("scripted engine", engine="fake", options=("ttft=0.04", "tpot=0.01", "concurrency=8"))
@@ -97,8 +97,8 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
             "To test yours: enginebench quick URL"
         )
     (listening,) = contenders([], [server.url], models=[model] if model else [])
-    asked = model or server.models[0]
-    among = f", the first of {len(server.models)} models" if model is None and len(server.models) > 1 else ""
+    asked = listening.model or server.models[0]
+    among = f", the first of {len(server.models)} models" if listening.model is None and len(server.models) > 1 else ""
     return listening, f"Testing {server.url} ({server.port}), model {asked}{among}."
 
 

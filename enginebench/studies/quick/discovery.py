@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from enginebench.settings.schema import UserMistake, from_environment
 from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.questions import NoAnswer, Questions
 from loadtests.harness.client.server_address import Address
+from loadtests.harness.scenario import read
+from loadtests.harness.settings.run_settings import RunSettings
 
 PORTS: Mapping[int, str] = {
     8000: "vLLM's port, and enginebench's own",
@@ -38,8 +41,16 @@ def _query(entry: tuple[int, str]) -> FoundServer | None:
     port, owner = entry
     url = f"http://127.0.0.1:{port}"
     try:
-        listed = Questions(Address.parse(url), Access()).json("GET", "/v1/models", seconds=TIMEOUT)["data"]
+        listed = Questions(Address.parse(url), _access(url)).json("GET", "/v1/models", seconds=TIMEOUT)["data"]
         models = tuple(str(model["id"]) for model in listed)
     except (NoAnswer, KeyError, TypeError):  # nothing is listening, or it is not a model server
         return None
     return FoundServer(url, owner, models) if models else None
+
+
+def _access(url: str) -> Access:
+    """Return the key and the headers that the run will send; none if they are malformed, as the run will say."""
+    try:
+        return read(RunSettings(), from_environment(RunSettings)).access(url, "chat")
+    except UserMistake:
+        return Access()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -17,12 +18,12 @@ import typer
 from enginebench.settings.flags import AsJson
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Chosen
-from loadtests.harness.settings.run_settings import RunSettings
+from loadtests.harness.settings.run_settings import runs_here
 
 if TYPE_CHECKING:
     from loadtests.harness.command.command_terminal import Terminal
 
-RUNS = RunSettings().runs
+RUNS = runs_here()
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are reserved for the report and the archive
 MIN_BUDGET = 60.0  # seconds
@@ -151,7 +152,7 @@ def _run(
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
     from enginebench.studies.study.runner import only_here
-    from enginebench.studies.study.sitting import find_engines, measure, open_study
+    from enginebench.studies.study.sitting import check_commit, find_engines, measure, open_study
     from enginebench.studies.study.terminal import summary
     from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
 
@@ -163,6 +164,8 @@ def _run(
     with only_here(place), sigterm_is_ctrl_c():
         if archive is not None:
             check_replaces(archive, place)
+        if not any_commit:
+            check_commit(place)
         if repeats is not None:
             set_repeats(place, repeats)
         try:
@@ -170,7 +173,7 @@ def _run(
             if install:
                 began = time.monotonic()
             deadline = math.inf if budget is None else began + budget - REPORTING
-            measure(place, lacking, deadline, budget, any_commit, terminal)
+            measure(place, lacking, deadline, budget, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")
@@ -183,9 +186,11 @@ def _run(
         finally:  # even if the report failed
             if archive is not None:
                 pack(place, archive)
-                terminal.say(f"Archive: {archive}; `enginebench study {archive.name}` goes on with it elsewhere.")
+                terminal.say(
+                    f"Archive: {archive}; `enginebench study {shlex.quote(archive.name)}` goes on with it elsewhere."
+                )
     if after.with_outcome("left"):
-        terminal.say(f"Go on with: enginebench study {place}")
+        terminal.say(f"Go on with: enginebench study {shlex.quote(str(place))}")
     return not stopped and not after.with_outcome("failed")
 
 
@@ -198,7 +203,14 @@ def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
         return _report(unpacked(name, folder), terminal)
     if folder is not None:
         raise UserMistake("--folder is where an archive is unpacked: name the study's folder alone.")
-    return _report(Path(name), terminal)
+    return _report(_place(name), terminal)
+
+
+def _place(word: str) -> Path:
+    """Return the study's folder, by its path or its name among the runs."""
+    from enginebench.studies.study.folder import STUDY
+
+    return Path(word) if (Path(word) / STUDY).is_file() else RUNS / word
 
 
 def _report(folder: Path, terminal: Terminal) -> None:
@@ -231,7 +243,7 @@ def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
     from enginebench.studies.study.terminal import as_json as json_of
     from enginebench.studies.study.terminal import show
 
-    places = [Path(word) if (Path(word) / STUDY).is_file() else RUNS / word for word in words]
+    places = list(map(_place, words))
     places += [folder] if folder is not None else []
     places = places or sorted(path.parent for path in RUNS.glob(f"*/{STUDY}"))
     if not places:

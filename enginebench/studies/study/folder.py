@@ -197,7 +197,9 @@ def write_facts(folder: Path, facts: StudyFacts) -> None:
 def set_repeats(folder: Path, repeats: int) -> None:
     """Change the repeats. Raises `UserMistake` for fewer than were begun: no measurement is ever left out."""
     study = load_study(folder)
-    cells = (state.cell for state in study.cells if state.record is not None)
+    cells = [
+        state.cell for state in study.cells if state.outcome in {"done", "failed"} or state.cell.id in study.disturbed
+    ]
     begun = max((cell.repeat + 1 for cell in cells if study.grid.part(cell.part).repeats is None), default=0)
     if repeats < begun:
         raise UserMistake(f"{folder} has {begun} repeats already: give --repeat {begun} or more.")

@@ -129,6 +129,11 @@ def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
     if without or not measured:
         of = ", ".join(without or chosen.labels)
         raise UserMistake(f"{form}: nothing is measured of {of} with what else is chosen.")
+    for row in narrowed.engines:
+        if row.own_server and (row.label == grid.baseline or narrowed.behind_our_server(row) is None):
+            raise UserMistake(
+                f"{form}: {row.label} is only compared with the same engine and options behind our server: add that row."
+            )
     if not chosen.labels:
         return narrowed
     absent = [part.title or part.name for part in grid.parts if part.name not in measured]
@@ -179,9 +184,16 @@ def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
         grid = msgspec.convert(plain_json(document), Grid)  # as a study's folder is read
     except ValueError as error:
         raise UserMistake(f"{path}: {str(error)[0].lower()}{str(error)[1:]}.") from None
-    numbers = (number for part in grid.parts for number in (part.seconds, part.limit))
-    if not all(number is None or math.isfinite(number) for number in numbers):
-        raise UserMistake(f"{path}: seconds and limit are numbers, without inf and nan.")
+    tables = [*(part.settings for part in grid.parts), *(row.options for row in grid.engines)]
+    values = [value for table in tables for value in table.values() if isinstance(value, float)]
+    values += [number for part in grid.parts for number in (part.seconds, part.limit) if number is not None]
+    values += [] if grid.price is None else [grid.price.per_hour]
+    if not all(map(math.isfinite, values)):
+        raise UserMistake(f"{path}: inf and nan are no values of a grid.")
+    if any(part.seconds < 0 or (part.limit is not None and part.limit <= 0) for part in grid.parts):
+        raise UserMistake(f"{path}: seconds and limit are above 0.")
+    if grid.price is not None and grid.price.per_hour < 0:
+        raise UserMistake(f"{path}: per_hour is a price, not {grid.price.per_hour:g}.")
     return grid
 
 

@@ -30,9 +30,9 @@ from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.run.host import commit_here, host_facts, versions
 from loadtests.harness.run.options import command_of_run
-from loadtests.harness.settings.run_settings import RunSettings
+from loadtests.harness.settings.run_settings import runs_here
 
-RUNS = RunSettings().runs
+RUNS = runs_here()
 IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 
@@ -46,6 +46,8 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
     if is_archive(name):
         return unpacked(name, folder)
     if (Path(name) / STUDY).is_file():
+        if quick and "quick" not in load_study(Path(name)).facts.variants:
+            raise UserMistake(f"{name} is not in the short form: leave out --quick; --budget limits its time.")
         if folder is not None and folder.absolute() != Path(name).absolute():
             raise UserMistake(f"{name} is a study that goes on where it is: leave out --folder.")
         return Path(name).absolute()
@@ -138,22 +140,24 @@ def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
     return lacking
 
 
-def measure(
-    place: Path, lacking: Lacking, deadline: float, budget: float | None, any_commit: bool, terminal: Terminal
-) -> None:
-    """Run the remaining cells, up to the instant `deadline` of the monotonic clock. Raises `UserMistake` if done cells
-    were measured with another commit, unless `any_commit`."""
+def check_commit(place: Path) -> None:
+    """Raise `UserMistake` if done cells were measured with another commit."""
     study, commit = load_study(place), commit_here()
-    before = {sitting.commit for sitting in study.sittings} - {commit}
-    if before and commit is not None and study.with_outcome("done") and not any_commit:
+    before = {sitting.commit for sitting in study.sittings} - {commit, None}
+    if before and commit is not None and study.with_outcome("done"):
         raise UserMistake(
-            f"{place} was measured with the commit {before.pop()}, and this is {commit}: check that out, start "
-            "again in another --folder, or mix them with --any-commit."
+            f"{place} was measured with the commit {min(filter(None, before))}, and this is {commit}: check that out, "
+            "start again in another --folder, or mix them with --any-commit."
         )
+
+
+def measure(place: Path, lacking: Lacking, deadline: float, budget: float | None, terminal: Terminal) -> None:
+    """Run the remaining cells, up to the instant `deadline` of the monotonic clock."""
+    study = load_study(place)
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_of_run(),
-        commit=commit,
+        commit=commit_here(),
         host=host_facts(),
         versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(study.grid),
         gpus=tuple(gpu_facts()),

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enginebench.settings.flags import AsJson, duration, typed_texts, with_flags
-from enginebench.settings.schema import UserMistake, choose_from, options_by_engine, settings_of
+from enginebench.settings.schema import UserMistake, choose_from, from_environment, options_by_engine, settings_of
 from enginebench.studies.tune.folder import Goal, Question, open_folder
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run_settings import RunSettings
+from loadtests.harness.settings.run_settings import RunSettings, runs_here
 
 if TYPE_CHECKING:
     from enginebench.studies.tune.course import Course
     from enginebench.studies.tune.variants import Entrant
 
-RUNS = RunSettings().runs
+RUNS = runs_here()
 OFFERED = {
     *("slo", "stages", "rate", "stage_seconds", "search_seconds", "prompt_tokens", "output_tokens"),
     *("shared_prefix_tokens", "dataset", "trace", "endpoint", "header", "insecure"),
@@ -98,13 +98,17 @@ def tune(
     from enginebench.studies.tune.runner import OutOfTime, TuneRunner
     from enginebench.studies.tune.score import MEASURES
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
-    from loadtests.harness.command.job import Job
+    from loadtests.harness.command.job import SET_FOR_EACH_RUN, Job
     from loadtests.harness.command.scenarios import find_scenario
     from loadtests.harness.run.options import command_of_run
 
     began, terminal = time.monotonic(), Terminal()
     headers = options.pop("header") or []
-    texts = typed_texts(Scenario, options) | typed_texts(RunSettings, options)
+    # What the environment sets is part of the question, because each run inherits it.
+    inherited = from_environment(Scenario) | from_environment(RunSettings)
+    own_model = inherited.pop("model", "")
+    inherited = {name: text for name, text in inherited.items() if name not in {"header", *SET_FOR_EACH_RUN}}
+    texts = inherited | typed_texts(Scenario, options) | typed_texts(RunSettings, options)
     chosen = scenario or SCENARIOS[goal]
     if not {"rate", "trace"} & set(texts):
         texts = {**LOADS.get(chosen, {}), **texts}
@@ -112,7 +116,7 @@ def tune(
         engines=tuple(engine or ()),
         urls=tuple(url or ()),
         options=tuple(option or ()),
-        models=tuple(model or ()),
+        models=tuple(model or filter(None, [own_model])),
         restart=restart,
         goal=goal,
         scenario=chosen,

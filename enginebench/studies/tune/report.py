@@ -34,6 +34,7 @@ from enginebench.records.exit_codes import GOOD, NOT_ENOUGH
 from enginebench.records.metrics import GOODPUT
 from enginebench.records.rules import SIGNIFICANCE
 from enginebench.records.view import Estimate
+from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune.confirmation import LOOKS
 from enginebench.studies.tune.course import Course
 from enginebench.studies.tune.folder import RUNS
@@ -130,7 +131,10 @@ def _frame(runner: TuneRunner) -> Frame:
                 summaries.append(summary_of(runner.folder / RUNS / record.run))
             except NoScore:  # its records were deleted
                 continue
-    return frame_of(summaries, runner.course.default)
+    default = runner.course.default
+    if not any(summary.label == default for summary in summaries):
+        raise UserMistake(f"{runner.folder / RUNS} lacks the records of {default}: tune again in another --folder.")
+    return frame_of(summaries, default)
 
 
 def _answer(course: Course, measure: str, frame: Frame) -> TuneAnswer:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
             raise UserMistake(
                 f"`{load}` is not a load; write users x tokens per second of each, such as 100x50."
             ) from None
-        if grid[-1][0] < 1 or grid[-1][1] <= 0:
+        if grid[-1][0] < 1 or not 0 < grid[-1][1] < inf:
             raise UserMistake(f"`{load}` is not a load: it needs at least one user and more than 0 tokens per second.")
     return grid
 
@@ -248,7 +249,7 @@ def scripted_server(
     tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT, spread: float = SPREAD
 ) -> Iterator[int]:
     """Yield the port of a scripted server. When the block ends, `truth_file` has its stamps. Raises `UserMistake`."""
-    command = [sys.executable, "-m", "loadtests.harness.calibration.scripted_server", "--truth", str(truth_file)]
+    command = [sys.executable, "-P", "-m", "loadtests.harness.calibration.scripted_server", "--truth", str(truth_file)]
     command += ["--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--spread", str(spread)]
     server, guard = start_guarded(command, stdout=subprocess.PIPE, text=True)
     try:

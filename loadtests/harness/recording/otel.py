@@ -37,7 +37,7 @@ class SpanSender:
 
     def __init__(self, folder: Path, run: str, start_wall: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "loadtests.harness.recording.otel_export", str(folder), run, str(start_wall)],
+            [sys.executable, "-P", "-m", "loadtests.harness.recording.otel_export", str(folder), run, str(start_wall)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -65,7 +65,7 @@ class RunPlan:
         if os.path.exists(shared / "meta.json"):  # not Path.exists, which fails where it may not look
             return shared
         names = (f"{self.meta.run_id}-{number}" if number > 1 else self.meta.run_id for number in count(1))
-        return next(folder for name in names if self._may_hold((folder := (runs / name).absolute())))
+        return next(folder for name in names if self._may_hold(folder := (runs / name).absolute()))
 
     def _may_hold(self, folder: Path) -> bool:
         """Return whether the folder has no run, or this one, of which another worker is here."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enginebench.records.plain_text import is_file_name
-from enginebench.settings.schema import Address, UserMistake, read_address, write_address
+from enginebench.settings.schema import Address, UserMistake, from_environment, read_address, write_address
 from loadtests.harness.client.authentication import Access, access_to
 from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, parse_headers, write_headers
@@ -88,3 +88,8 @@ class RunSettings:
         if not with_keys:
             return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
         return access_to(url, endpoint, self.header, self.insecure, environment)
+
+
+def runs_here() -> Path:
+    """Return the folder of the runs, as the environment or the default says."""
+    return Path(from_environment(RunSettings).get("runs") or RunSettings().runs)

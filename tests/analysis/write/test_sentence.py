@@ -245,8 +245,7 @@ REPLICAS: list[tuple[Answer, str]] = [
         ReplicasAnswer(
             Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40)), True
         ),
-        "Plan 12 replicas of a, c or d for 100 users, $15,768 a month (not confirmed); 1 other "
-        "costs as much or more.",
+        "Plan 12 replicas of a, c or d for 100 users, $15,768 a month (not confirmed); 1 other costs as much or more.",
     ),
     (
         ReplicasAnswer(Users(120), (few, replace(few, name="c", capacity=b)), True),

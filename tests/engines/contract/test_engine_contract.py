@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 from engines.bench.quality import measure_quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, engine_class, spec
-from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from engines.process.environments import InstalledEngine
 from engines.process.stream import ReceivedChunk
+from engines.process.supervisor import ChildEngine
 from engines.rust.programs import PROGRAMS
 from tests.conftest import BackgroundLoop
 from tests.support.engines import documented_engine

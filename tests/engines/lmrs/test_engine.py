@@ -15,9 +15,9 @@ from engines.contract.errors import BadRequest, EngineCrashed, EngineUnavailable
 from engines.lmrs.alphabet import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.models.random_model import BEFORE_DATE
-from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
+from engines.process.supervisor import ChildEngine
 from tests.conftest import BackgroundLoop
 from tests.support.engines.lmrs_model import STAND_IN, VOCABULARY, write_program, write_stand_in
 

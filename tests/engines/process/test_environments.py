@@ -23,6 +23,7 @@ from engines.models.progress import silent
 from engines.process import environments
 from engines.process.engine_loading import load_engine
 from engines.process.environments import Environment, InstalledEngine, Packages
+from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.wheels import write_wheel
 
 ENGINE = """
@@ -30,7 +31,6 @@ from dataclasses import dataclass
 from engines.contract.base import Chunk, EngineInfo
 from engines.process.environments import Environment, InstalledEngine, Packages
 from enginebench.settings.schema import setting
-from tests.support.engines.nvml_stand_in import Gpu, install
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -16,9 +16,9 @@ from engines.contract.errors import EngineCrashed
 from engines.contract.registry import check_options, engine_class
 from engines.fake.engine import FakeEngine
 from engines.machine.devices import usable_cores, visible_gpus
-from engines.process.supervisor import ChildEngine, Watch
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
+from engines.process.supervisor import ChildEngine, Watch
 from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until

@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable
-from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
+from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
 
@@ -58,7 +58,7 @@ def test_an_engine_that_its_first_request_ends_has_not_loaded() -> None:
     async def main() -> None:
         engine = fake(crash_after="1")
         engine.warm_up = lambda info: request()
-        with pytest.raises(EngineUnavailable, match=r"its first request, the warm-up, ended it: .* exited with code 70"):
+        with pytest.raises(EngineUnavailable, match=r"its first request, .* ended it: .* exited with code 70"):
             await engine.start()
         await engine.stop()
 

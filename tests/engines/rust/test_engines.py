@@ -13,8 +13,8 @@ from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import BadRequest
 from engines.contract.registry import engine_class
-from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
+from engines.process.supervisor import ChildEngine
 from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import PROMPTS, Reference

@@ -73,7 +73,9 @@ CLIENTS = {
     "a header without a name": Client(GET + b": x\r\n\r\n", b"", 400, INVALID),
     "a null byte in a header": Client(GET + b"X: a\0b\r\n\r\n", b"", 400, INVALID),
     "a tunnel": Client(
-        b"CONNECT example.com:80 HTTP/1.1\r\nHost: x\r\n\r\n", b"", 400,
+        b"CONNECT example.com:80 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"",
+        400,
         "This server is no proxy: CONNECT is not supported.",
     ),
     "a path that is no path": Client(b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n", b"", 400, INVALID),

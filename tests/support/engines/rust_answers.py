@@ -8,9 +8,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest, Model
-from engines.process.supervisor import ChildEngine
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
+from engines.process.supervisor import ChildEngine
 from tests.conftest import BackgroundLoop
 from tests.support.engines.tiny_models import VOCABULARY
 
