@@ -73,8 +73,9 @@ HOURS_A_MONTH = 730.0
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """`count` is ⌈peak ÷ measured capacity⌉, `simulated` the count by simulation, if the model's error allows it; both
-    include spares. `at_most`: fewer than `simulated` may suffice, with more load than was measured. `missing` and `not_simulated` are the reasons for an unknown count. `month` is the cost of the
-    replicas in US dollars, `per_million` that of a million output tokens at the measured capacity."""
+    include spares. `at_most`: fewer than `simulated` may suffice, with more load than was measured. `missing` and
+    `not_simulated` are the reasons for an unknown count. `month` is the cost of the replicas in US dollars,
+    `per_million` that of a million output tokens at the measured capacity."""
 
     name: str
     capacity: Capacity | None

@@ -132,7 +132,7 @@ def _narrowed(form: str, grid: Grid, chosen: Chosen) -> Grid:
     for row in narrowed.engines:
         if row.own_server and (row.label == grid.baseline or narrowed.behind_our_server(row) is None):
             raise UserMistake(
-                f"{form}: {row.label} is only compared with the same engine and options behind our server: add that row."
+                f"{form}: {row.label} is only compared with the same engine and options behind our server: add it."
             )
     if not chosen.labels:
         return narrowed
