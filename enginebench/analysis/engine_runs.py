@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from enginebench.analysis.stats.pooled_percentile import pooled_answered, pooled_percentile
@@ -45,7 +45,7 @@ class EngineRuns:
             views = self.at(stage)
             self._cache[key] = (
                 pooled_percentile([view.metrics.get(name, EMPTY) for view in views], statistic)
-                if statistic in PERCENTILES
+                if statistic in PERCENTILES and any(view.metrics.get(name, EMPTY).ended is not None for view in views)
                 else over_runs([view.estimate(name, statistic) for view in views])
             )
         return self._cache[key]
@@ -105,8 +105,15 @@ def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
         raise UserMistake(
             f"the runs of {names} were made with different objectives ({'; '.join(slos)}): give one --slo for all."
         )
-    by_repeat = {label: sorted(runs, key=lambda run: run.repeat) for label, runs in groups.items()}
-    return tuple(EngineRuns(label, tuple(runs)) for label, runs in by_repeat.items())
+    return tuple(EngineRuns(label, _numbered(runs)) for label, runs in groups.items())
+
+
+def _numbered(runs: Sequence[RunSummary]) -> tuple[RunSummary, ...]:
+    """Order the runs by repeat; number them anew if several have the same number, as of a command given twice."""
+    ordered = sorted(runs, key=lambda run: run.repeat)
+    if len({run.repeat for run in ordered}) == len(ordered):
+        return tuple(ordered)
+    return tuple(replace(run, repeat=number) for number, run in enumerate(ordered))
 
 
 def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:

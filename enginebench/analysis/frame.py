@@ -8,14 +8,14 @@ all repeats of an engine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import polars as pl
 
 from enginebench.analysis.data.graded import Graded, graded_by_load
-from enginebench.analysis.data.requests_table import TABLE
+from enginebench.analysis.data.requests_table import stored_table
 from enginebench.analysis.engine_runs import EngineRuns, engine_runs_of, loads_make_axis, since_due, stages_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.tested import Tested, tested
@@ -82,7 +82,8 @@ class Frame:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(finding for run in self.runs for finding in run.findings)
+        """Return the findings of all runs, under the labels that the runs have here."""
+        return tuple(replace(finding, label=run.label) for run in self.runs for finding in run.findings)
 
     @cached_property
     def tested(self) -> Tested:
@@ -114,7 +115,7 @@ class Frame:
         by_engine = {}
         for engine in self.engines:
             if any(stage.estimate(CORRECT).n for stage in engine.stages):
-                runs = [(run.folder / TABLE, run.stages) for run in engine.runs]
+                runs = [(stored_table(run.folder), run.stages) for run in engine.runs]
                 by_engine[engine.label] = graded_by_load(runs)
         return by_engine
 

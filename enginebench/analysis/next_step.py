@@ -15,10 +15,19 @@ from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.stats.repeats import MIN_REPEATS
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.formatting import counted
-from enginebench.records.load import Load, Users, load_of
+from enginebench.records.load import Load, Rate, Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
-BY = {True: Users.unit, False: "rate"}  # the load that a search for capacity raises
+OWN_REQUESTS = {
+    *("agents", "answers", "conversation", "graded", "long_context", "memory", "mixed", "replay", "ruler"),
+    "shared_prefix",
+}
+"""Scenarios with requests of their own: only they repeat them."""
+CARRIED = (
+    *("--dataset", "--trace", "--classes", "--turns", "--turn-tokens", "--think-time", "--shared-prefix-tokens"),
+    *("--endpoint", "--prompt-tokens", "--output-tokens"),
+)
+WITH_LENGTHS = {"--dataset", "--trace", "--classes"}  # which have lengths of their own
 COARSE = 1.2  # ratio of the lowest load missed to the highest met, from which a search between them is worthwhile
 
 
@@ -43,11 +52,11 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     capacity = frame.capacities.get(planned or frame.names[0])
     if capacity is None or not capacity.verdicts:
         return None
-    engine, load, beyond, users = capacity.engine, capacity.load, capacity.beyond, capacity.unit == Users.unit
+    engine, load, beyond, is_rate = capacity.engine, capacity.load, capacity.beyond, capacity.unit == Rate.unit
     ends = {"load": load, "beyond": beyond}
     names = {"engine": engine}
-    names |= {name: load_of(end, capacity.unit).label for name, end in ends.items() if end is not None}
-    at = ("concurrent", "--stages") if users else ("rate", "--rate")
+    names |= {name: _label(end, capacity.unit) for name, end in ends.items() if end is not None}
+    at = ("rate", "--rate") if is_rate else ("concurrent", "--stages")
     if load is None and beyond is None:
         if capacity.uncounted:
             return NextStep("count", ("enginebench", "report", *map(str, _folders(frame)), "--tokenizer", "FILE"))
@@ -62,13 +71,13 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
         return NextStep("higher" if sure else "confirm_higher", command, names=names, varied=_varied(frame, engine))
     if not capacity.confirmed or bounds[1] > COARSE * bounds[0]:
         low, high = bounds
-        command = run_command(frame, engine, "capacity", "--by", BY[users], "--search-range", f"{low:g}-{high:g}")
-        names |= {"load": f"{low:g}", "beyond": load_of(high, capacity.unit).label}
+        command = _search(frame, engine, capacity.unit, "--search-range", f"{low:g}-{high:g}")
+        names |= {"load": f"{low:g}", "beyond": _label(high, capacity.unit)}
         return NextStep("bracket", command, names=names, varied=_varied(frame, engine))
     if planned is not None:
         return NextStep("buy", names={"engine": planned})
     command = ("enginebench", "plan", *map(str, _folders(frame)), "--peak", "PEAK", "--slo", _slo(frame))
-    return NextStep("plan", command, names={"peak": "80users" if users else "20/s"})
+    return NextStep("plan", command, names={"peak": "20/s" if is_rate else "80users"})
 
 
 def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: bool, spares: int = 0) -> NextStep | None:
@@ -77,7 +86,7 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
     if _imported(frame):
         return None
     if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
-        return NextStep("search", run_command(frame, replicas.name, "capacity", "--by", BY[isinstance(peak, Users)]))
+        return NextStep("search", _search(frame, replicas.name, peak.unit))
     step, capacity = next_step(frame, replicas.name), replicas.capacity
     if step is not None and step.purpose == "bracket" and capacity is not None and capacity.confirmed:
         fewest = math.floor(peak.value / (capacity.beyond or math.inf)) + 1 + spares  # at any load between the bounds
@@ -87,10 +96,7 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
     names = {**step.names, "replicas": counted(replicas.number or 0, "replica")}
     if warned and replicas.capacity is not None and replicas.capacity.bounds is not None:
         low, high = replicas.capacity.bounds
-        users = replicas.capacity.unit == Users.unit
-        command = run_command(
-            frame, replicas.name, "capacity", "--by", BY[users], "--search-range", f"{low:g}-{high:g}"
-        )
+        command = _search(frame, replicas.name, replicas.capacity.unit, "--search-range", f"{low:g}-{high:g}")
         return NextStep("confirm", command, names=names, varied=_varied(frame, replicas.name))
     return replace(step, purpose="buy" if spares else "spare", names=names)
 
@@ -99,9 +105,7 @@ def next_step_after_disruption(frame: Frame) -> NextStep:
     """Return the search for the load that the server sustains, which a burst or an outage does not show."""
     if not frame.objectives:
         return _name_slo(frame)
-    return NextStep(
-        "sustained", run_command(frame, frame.names[0], "capacity", "--by", BY[frame.stages[0].load_unit == Users.unit])
-    )
+    return NextStep("sustained", _search(frame, frame.names[0], frame.stages[0].load_unit))
 
 
 def next_step_after_growth(frame: Frame, target: Sequence[str]) -> NextStep:
@@ -116,16 +120,36 @@ def next_step_after_growth(frame: Frame, target: Sequence[str]) -> NextStep:
 def run_command(
     frame: Frame, name: str, scenario: str, *options: str, target: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """Return `enginebench run SCENARIO …` with the requests and objectives of an engine's runs. `target` has options
-    that name the server, by default those of its first run."""
+    """Return `enginebench run SCENARIO …` with the requests and objectives of an engine's runs; if their own scenario
+    makes the requests, it is run instead. `target` has options that name the server, by default those of its first
+    run."""
     run = frame.engine(name).runs[0]
-    asked = {length: run.workload.get(length) for length in (PROMPT_TOKENS, OUTPUT_TOKENS)}
+    asked = {flag: value for flag, value in pairwise(_words(run)) if flag in CARRIED}
+    if run.scenario in OWN_REQUESTS:
+        scenario = run.scenario
+    elif not WITH_LENGTHS & asked.keys():
+        lengths = [(length.replace("_", "-"), run.workload.get(length)) for length in (PROMPT_TOKENS, OUTPUT_TOKENS)]
+        asked |= {f"--{length}": str(value) for length, value in lengths if value}
     if _varied(frame, name):
-        tokens = int(str(asked[OUTPUT_TOKENS]))
-        asked[OUTPUT_TOKENS] = f"uniform:{tokens // 2}-{tokens + tokens // 2}"
-    lengths = [f"--{length.replace('_', '-')}={value}" for length, value in asked.items() if value]
+        tokens = int(str(run.workload[OUTPUT_TOKENS]))
+        asked["--output-tokens"] = f"uniform:{tokens // 2}-{tokens + tokens // 2}"
     slo = ["--slo", _slo(frame)] if frame.objectives else []
-    return ("enginebench", "run", scenario, *(_target(run) if target is None else target), *options, *slo, *lengths)
+    requests = [f"{flag}={value}" for flag, value in asked.items()]
+    return ("enginebench", "run", scenario, *(_target(run) if target is None else target), *options, *slo, *requests)
+
+
+def _search(frame: Frame, name: str, unit: str, *options: str) -> tuple[str, ...]:
+    return run_command(frame, name, "capacity", "--by", "rate" if unit == Rate.unit else unit, *options)
+
+
+def _label(load: float, unit: str) -> str:
+    return load_of(load, unit).label if unit in {Users.unit, Rate.unit} else f"{load:g} {unit}"
+
+
+def _words(run: RunSummary) -> list[str]:
+    """Return the words of the run's command, with `--flag=value` as two."""
+    words = [word.split("=", 1) if word.startswith("--") else [word] for word in run.command]
+    return [part for parts in words for part in parts]
 
 
 def _imported(frame: Frame) -> bool:
@@ -136,28 +160,29 @@ def _imported(frame: Frame) -> bool:
 def _varied(frame: Frame, name: str) -> bool:
     """Return whether an engine's next run should vary the lengths of answers, to avoid users in lock step."""
     run = frame.engine(name).runs[0]
-    fixed = str(run.workload.get(OUTPUT_TOKENS) or "").isdigit()
-    return fixed and any(finding.kind == "lock_step" for finding in run.findings)
+    fixed = str(run.workload.get(OUTPUT_TOKENS) or "")
+    return fixed.isdigit() and int(fixed) > 1 and any(finding.kind == "lock_step" for finding in run.findings)
 
 
 def _target(run: RunSummary) -> Iterator[str]:
     """Name the same server, or the same engine with the same options."""
     engine = run.engine or {}
-    by_url = "--url" in run.command or any(word.startswith(("http://", "https://")) for word in run.command)
+    words = _words(run)
+    by_url = bool({"--url", "--host"} & set(words)) or any(word.startswith(("http://", "https://")) for word in words)
     if by_url or "name" not in engine:
         yield from ("--url", next(_typed(run, "--url"), run.url))
     else:
         yield from ("--engine", str(engine["name"]))
         for option in (*_typed(run, "-o"), *_typed(run, "--option")):
             yield from ("-o", option)
-    if "--model" in run.command or (not by_url and "--engine" not in run.command):  # cells of a study name neither
+    if "--model" in words or (not by_url and "--engine" not in words):  # cells of a study name neither
         yield from ("--model", str(engine.get("model") or run.model))
 
 
 def _typed(run: RunSummary, flag: str) -> Iterator[str]:
     """Yield the values of a flag of the run's command for this contender, without its name as a prefix: `few.` of an
     option, `few=` of a URL."""
-    for word, value in pairwise(run.command):
+    for word, value in pairwise(_words(run)):
         if word == flag:
             owner, mark, rest = value.partition("=" if flag == "--url" else ".")
             named = bool(mark) and not set(":/=") & set(owner)

@@ -193,8 +193,9 @@ def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = Fal
     """Return 2 for an invalid run, 3 if an objective was not judged or a search has no answer, 1 if one was missed."""
     if not allow_invalid and any(warning.severity == "invalid" for warning in warned):
         return INVALID
-    searches = [run.search for run in frame.runs if run.search is not None]
-    if searches:
+    asked = tuple(map(str, frame.objectives))
+    searches = [run.search for run in frame.runs if run.search is not None and run.search.objectives == asked]
+    if len(searches) == len(frame.runs):
         return GOOD if all(search.state == "found" for search in searches) else NOT_ENOUGH
     statuses = frame.statuses
     if Status.MISSED in statuses:

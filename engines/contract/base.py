@@ -154,8 +154,8 @@ class EngineStats:
 
     An engine reports `kv_cache_usage` (0 to 1) and, if its library counts them, the bytes that it has allocated on its
     GPUs, now and at its peak. `engines.process.supervisor` fills in the rest, for the engine's process and all
-    processes under it: memory now and at its peak in bytes (the sum of each process's own peak), CPU time in seconds, and device
-    memory as the driver sees it, once a second, if the engine does not report its own.
+    processes under it: memory now and at its peak in bytes (the sum of each process's own peak), CPU time in seconds,
+    and device memory as the driver sees it, once a second, if the engine does not report its own.
     """
 
     device_memory_bytes: int | None = None

@@ -119,6 +119,12 @@ def _known(place: Path) -> Origin | None:
         return None
 
 
+def stored_table(folder: Path) -> Path:
+    """Return the run's table, which is in the user's cache if the run's folder is read-only."""
+    places = (folder / TABLE, _place_in_cache(folder) / TABLE)
+    return next(filter(has_columns, places), places[0])
+
+
 def has_columns(table: Path) -> bool:
     """Return whether the table exists and has all columns, with their types."""
     try:

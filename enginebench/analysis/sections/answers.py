@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from enginebench.analysis.data.answer_differences import ASKED, AnswerDifference, difference_of, kept_answers
-from enginebench.analysis.data.requests_table import has_columns, scan
+from enginebench.analysis.data.requests_table import has_columns, scan, stored_table
 from enginebench.analysis.document import (
     ENGINE,
     LOAD,
@@ -88,7 +88,7 @@ def _answers(frame: Frame) -> Table | None:
         Column("format", text=True, rank=1),
         Column(f"same answers as {base}"),
         Column("same answers when asked again", rank=2),
-        Column("first difference", "token", rank=3),
+        Column("first difference", rank=3),
         Column("largest log-probability difference before it", rank=4),
     )
     title = f"Greedy answers to the same prompts at {frame.stage}"
@@ -102,7 +102,9 @@ def _row(frame: Frame, name: str, same: SameAnswers) -> tuple[Cell, ...]:
         word(frame.tested.formats.get(name)),
         part(same.identical / same.prompts, same.prompts),
         part(same.steady / same.repeated, same.repeated) if same.repeated else None,
-        None if difference is None or difference.earliest is None else count(difference.earliest),
+        None
+        if difference is None or difference.earliest is None
+        else Word(f"{difference.unit} {difference.earliest:,}"),
         None if difference is None or difference.logprob is None else Number(Estimate(difference.logprob)),
     )
 
@@ -142,7 +144,7 @@ def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
 
 
 def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:
-    stage, table = run.at(label), Path(run.folder) / "requests.parquet"
+    stage, table = run.at(label), stored_table(run.folder)
     if stage is None or not has_columns(table):
         return None
     return scan(table).filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")

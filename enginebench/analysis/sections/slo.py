@@ -23,7 +23,7 @@ from enginebench.analysis.sections.loads import places
 from enginebench.analysis.stats.pooled_percentile import pooled_percentile
 from enginebench.analysis.verdict.slo_verdict import Status, status_of_class
 from enginebench.records.metrics import Column as MetricColumn
-from enginebench.records.metrics import Metric, columns
+from enginebench.records.metrics import Metric, columns, supported
 from enginebench.records.view import ClassView, Estimate
 
 TONES = {Status.MET: Tone.GOOD, Status.MISSED: Tone.BAD, Status.NOT_MEASURED: Tone.CAUTION}
@@ -98,4 +98,5 @@ def _class_cells(views: list[ClassView], shown: list[MetricColumn]) -> Iterator[
     yield None if status is None else Word(status.value, TONES[status])
     for column in shown:
         runs = [view.metrics[column.name] for view in views if column.name in view.metrics]
-        yield Number(pooled_percentile(runs, column.statistic), column.unit) if runs else None
+        estimate = pooled_percentile(runs, column.statistic) if runs else Estimate(None)
+        yield Number(estimate, column.unit) if supported(column.statistic, estimate.n) else None

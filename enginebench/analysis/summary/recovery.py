@@ -170,6 +170,11 @@ def _effect(
     began = run.meta.stages[0].start
     periods = tuple(_period(rows, span, began) for span in spans if span[1] > span[0])
     shares = [share for period in periods[1:] if (share := period.within) is not None]
+    during = rows.filter(pl.col("t_sched").is_between(cause.start, cause.end))["latency"].to_numpy()
+    if objectives:
+        absorbed = bool(shares) and all(share >= max(o.q for o in objectives) for share in shares)
+    else:
+        absorbed = recovered == 0 and bool(len(during)) and float((during > level).mean()) <= OUTSIDE / IN_A_ROW
     felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("latency").is_finite())
     return Disruption(
         command=cause.command,
@@ -179,7 +184,7 @@ def _effect(
         failed=len(rows.filter(pl.col("latency").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
         recovered=_since(due, recovered, cause.end),
         judged=bool(objectives),
-        absorbed=bool(shares) and all(share >= max(o.q for o in objectives) for share in shares),
+        absorbed=absorbed,
         slo_recovered=_since(due, slo_recovered, cause.end),
         periods=periods,
         first_tokens=_points(rows, began),
@@ -229,7 +234,8 @@ def _recovery(outside: Flags, allowed: float, allowed_later: float) -> int | Non
 
 
 def _since(due: Integers, place: int | None, end: Nanoseconds) -> float | None:
-    return None if place is None else float(due[place] - end) / SECOND
+    """Return the seconds from the end to the request at `place`; 0 if the first request has recovered already."""
+    return None if place is None else 0.0 if place == 0 else float(due[place] - end) / SECOND
 
 
 def _points(rows: pl.DataFrame, began: Nanoseconds) -> tuple[tuple[float, float], ...]:

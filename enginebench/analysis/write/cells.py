@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from enginebench.analysis.document import Block, Cell, Number, Table, Tone, Word
+from enginebench.analysis.document import Axis, Block, Cell, Number, Table, Tone, Word
 from enginebench.analysis.verdict.capacity import Capacity, LoadVerdict
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.formatting import (
@@ -86,6 +86,11 @@ def glued(text: str) -> str:
 def load_number(load: float) -> str:
     """Write `1,200`, `7.71`, `2.5`."""
     return f"{load:,.0f}" if load == round(load) or load >= 1000 else f"{load:.3g}"
+
+
+def place_text(axis: Axis, x: float) -> str:
+    """Write a place on the horizontal axis of loads: a number, or the label at this index."""
+    return clean(axis.names[round(x)]) if axis.names else load_number(x)
 
 
 def share_text(share: float, n: int) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import polars as pl
@@ -153,12 +154,12 @@ def _write_markdown(document: Document, path: Path, inside: bool) -> None:
     for figure in (block for block in document.blocks if isinstance(block, Figure)):
         key = re.sub(r"[^A-Za-z0-9_.-]+", "-", figure.key)  # may contain an engine's label, with any characters
         name = f"{path.stem}-charts/{key}.svg"
-        if name in pictures.values():
+        if quote(name) in pictures.values():
             name = name.replace(".svg", f"-{len(pictures)}.svg")
         place = place_inside(path.parent, name) if inside else path.parent / name
         place.parent.mkdir(exist_ok=True)
         _put(place, svg(figure, standalone=True), inside)
-        pictures[figure.key] = name
+        pictures[figure.key] = quote(name)
     _put(path, markdown(document, pictures), inside)
 
 

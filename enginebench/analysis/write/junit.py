@@ -23,7 +23,7 @@ def junit(document: Document) -> str:
     for table in (block for block in document.blocks if isinstance(block, Table) and block.key == CHECKS):
         for row in table.rows:
             _case(root, suites, table, [show(cell) for cell in row], document.exit_code)
-    if not suites and document.exit_code:  # a gate that could not judge does not pass
+    if document.exit_code and root.find(".//failure") is None:  # a gate that could not judge does not pass
         suite = ElementTree.SubElement(root, "testsuite", name=document.title, tests="1", errors="1")
         case = ElementTree.SubElement(suite, "testcase", name=document.title)
         ElementTree.SubElement(case, "error", message=sentence(document.answer))

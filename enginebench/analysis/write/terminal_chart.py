@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from enginebench.analysis.document import Axis, Figure, Point, Series
-from enginebench.analysis.write.cells import clean, load_number
+from enginebench.analysis.write.cells import clean, load_number, place_text
 from enginebench.analysis.write.phrases import limit_text, limit_title
 from enginebench.analysis.write.scale import Scale, spread
 from enginebench.records.formatting import INFINITE, format_value, significant
@@ -90,7 +90,10 @@ def _plot(figure: Figure, series: Series, width: int) -> list[str]:
         labels[round(vertical(figure.limit))] = limit_text(figure)
     margin = max(map(len, labels.values()))
     unit = figure.x.unit or clean(figure.x.title)
-    columns = _columns(points, figure.kind == "load", width - margin - len(unit) - 4)
+    room = width - margin - len(unit) - 4
+    if room < MIN_GAP:
+        return []
+    columns = _columns(points, figure.kind == "load", room)
     canvas = [[" "] * (max(columns) + 1) for _ in range(HEIGHT)]
     if figure.limit:
         canvas[round(vertical(figure.limit))] = ["┄"] * (max(columns) + 1)
@@ -126,7 +129,7 @@ def _ticks(columns: Sequence[int], points: Sequence[Point], figure: Figure) -> t
     else:
         places = [(column, point.x) for column, point in zip(columns, points, strict=True)]
     for column, x in sorted(places):
-        text = load_number(x) if figure.kind == "load" else significant(x, 2)
+        text = place_text(figure.x, x) if figure.kind == "load" else significant(x, 2)
         start = max(column - len(text) // 2, 0)
         if start > len(line) or not line:
             line = f"{line:<{start}}{text}"
