@@ -10,6 +10,7 @@ step's token ids come out; scheduler, attention and sampling are OpenVINO's, tex
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -116,13 +117,13 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
         config.do_sample = not request.greedy
         if not request.greedy:
             config.temperature, config.top_p = request.temperature, request.top_p
-            if request.seed is not None:
-                config.rng_seed = request.seed % 2**63
+            # Without one, OpenVINO draws the same numbers for every request.
+            config.rng_seed = secrets.randbits(63) if request.seed is None else request.seed % 2**63
         return config
 
     def sequence_of(self, request: GenerateRequest) -> Sequence:
         text, stops = Detokenizer(self._tokenizer, request.prompt_token_ids), StopStrings(request.stop)
-        return Sequence(request.prompt_token_ids, self._generation(request), text, stops)
+        return Sequence(request.prompt_token_ids, self._generation(request), text, stops, request.min_tokens)
 
     def stats(self) -> EngineStats:
         usage = self._pipeline.get_metrics().cache_usage  # in percent
@@ -132,15 +133,21 @@ class OpenVinoEngine(InstalledEngine, SteppingEngine):
 class Sequence:
     """A request and its handle in the pipeline."""
 
-    def __init__(self, ids: tuple[int, ...], generation: Any, text: Detokenizer, stops: StopStrings) -> None:
+    def __init__(
+        self, ids: tuple[int, ...], generation: Any, text: Detokenizer, stops: StopStrings, min_tokens: int
+    ) -> None:
         self.ids, self.generation = ids, generation
         self._text, self._stops = text, stops
+        self._unchecked = min_tokens  # tokens in which no stop string is looked for
         self.handle: Any = None
         self.cancelled = False
 
     def chunk(self, output: Any) -> Chunk:
         ending = FINISH.get(output.finish_reason.name)
         decoded = "".join(map(self._text.add, output.generated_ids))
+        self._unchecked -= len(output.generated_ids)
+        if self._unchecked >= 0 and ending is None:
+            return Chunk(decoded, len(output.generated_ids), None)
         text, finish = self._stops.step(decoded + (self._text.rest() if ending is not None else ""), ending)
         return Chunk(text, len(output.generated_ids), finish)
 

@@ -133,7 +133,7 @@ class FakeEngine(Engine):
         self._crash_or_hang(next(self._ordinal))
         self._running += 1
         member = None
-        if self.options.step:
+        if self.options.step or self.options.step_per_running or self.options.step_per_prompt_token:
             steps = math.ceil(request.max_tokens / self.options.tokens_per_chunk)
             member = self._batch.join(len(request.prompt_token_ids), steps)
         try:

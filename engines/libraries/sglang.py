@@ -114,6 +114,8 @@ class SglangEngine(Library):
         )
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        if request.stop and request.min_tokens:
+            raise BadRequest("SGLang ends at a stop string before min_tokens; leave out one of them.")
         id, stops = uuid.uuid4().hex, StopStrings(request.stop)
         try:
             steps = await self.library.async_generate(

@@ -116,6 +116,8 @@ class TensorRtLlmEngine(Library):
         return SamplingParams(**fields)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        if request.stop and request.min_tokens:
+            raise BadRequest("TensorRT-LLM ends at a stop string before min_tokens; leave out one of them.")
         stops = StopStrings(request.stop)
         try:
             result = self.library.generate_async(

@@ -219,7 +219,7 @@ class LlamaCppEngine(InstalledEngine):
 
 
 def _slot_tokens(options: LlamaCppOptions, context_length: int) -> int:
-    return options.context or min(context_length, MAX_DEFAULT_CONTEXT)
+    return min(options.context or MAX_DEFAULT_CONTEXT, context_length)
 
 
 @cache

@@ -98,7 +98,7 @@ class LmrsEngine(Engine):
         end = config["eos_token_id"]
         self._end = end[-1] if isinstance(end, list) else end  # lm.rs knows one; chats end with the last of several
         self._context_length = min(context_length(folder), MAX_CONTEXT)
-        self._spare: tuple[Sampling, asyncio.Task[_Backend]] | None = None
+        self._spare: tuple[tuple[Sampling, datetime.date | None], asyncio.Task[_Backend]] | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="enginebench-lmrs-")
         self._day: datetime.date | None = None
         self._warned = False
@@ -132,7 +132,7 @@ class LmrsEngine(Engine):
                     return
         finally:
             await backend.close()
-            self._spare = sampling, asyncio.get_running_loop().create_task(self._start(sampling))
+            self._spare = (sampling, self._day), asyncio.get_running_loop().create_task(self._start(sampling))
 
     def _message(self, request: GenerateRequest) -> str:
         """Return the message that makes lm.rs read the request's prompt. Raises `BadRequest`."""
@@ -168,7 +168,7 @@ class LmrsEngine(Engine):
 
     async def _take(self, sampling: Sampling) -> _Backend:
         spare, self._spare = self._spare, None
-        if spare is not None and spare[0] == sampling:
+        if spare is not None and spare[0] == (sampling, self._day):
             return await spare[1]
         if spare is not None:
             with contextlib.suppress(EngineError):

@@ -49,9 +49,13 @@ def built_once(
             unfinished = folder.with_name(f".{folder.name}.unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-            build(unfinished)
-            _write_through(unfinished)
-            unfinished.rename(folder)
+            try:
+                build(unfinished)
+                _write_through(unfinished)
+                unfinished.rename(folder)
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)  # it may have filled the disk
+                raise
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise EngineUnavailable(

@@ -21,7 +21,7 @@ from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
-from engines.models.from_gguf import convert
+from engines.models.from_gguf import MAX_EXACT_BYTES, convert
 from engines.models.presets import PRESETS, RANDOM
 from engines.models.progress import Progress, silent, terminal_progress
 from engines.models.size import context_of, window_of
@@ -33,7 +33,7 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 WANTED_FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 UNWANTED_FROM_HUB = ["*/*", "consolidated*"]  # other formats of the same weights
 FORM = 2  # version of the conversion from GGUF: 2 keeps the scaling of rotary embeddings
-F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
+F32_PER_Q4, BF16_PER_Q4 = 7, 4  # bytes of converted weights per byte of 4-bit GGUF, rounded up
 
 
 def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: Progress = silent) -> Model:
@@ -109,7 +109,9 @@ def _converted(gguf: Path, folder: Path, progress: Progress) -> Path:
         progress("converting to safetensors")
         convert(gguf, unfinished)
 
-    return built_once(folder, build, needs_bytes=F32_PER_Q4 * gguf.stat().st_size, progress=progress)
+    size = gguf.stat().st_size
+    grows = F32_PER_Q4 if size <= MAX_EXACT_BYTES else BF16_PER_Q4
+    return built_once(folder, build, needs_bytes=grows * size, progress=progress)
 
 
 def _random(name: str, progress: Progress) -> Model:

@@ -6,6 +6,7 @@ https://github.com/huggingface/safetensors#format
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,11 +50,14 @@ def config_of(folder: Path) -> Mapping[str, Any]:
 
 
 def end_ids(folder: Path) -> frozenset[int]:
-    """Return the ids of the tokens that end an answer; a model may have one, several or none."""
+    """Return the ids of the tokens that end an answer; a model may have one, several or none. Ids without a row in the
+    output matrix are left out: they are never generated."""
     generation = folder / "generation_config.json"
     configs = [json.loads(generation.read_text())] if generation.is_file() else []
-    ids = next((ids for config in (*configs, config_of(folder)) if (ids := config.get("eos_token_id")) is not None), ())
-    return frozenset([ids] if isinstance(ids, int) else ids)
+    own = config_of(folder)
+    ids = next((ids for config in (*configs, own) if (ids := config.get("eos_token_id")) is not None), ())
+    size = own.get("vocab_size") or math.inf
+    return frozenset(id for id in ([ids] if isinstance(ids, int) else ids) if 0 <= id < size)
 
 
 def head_size(config: Mapping[str, Any]) -> int:

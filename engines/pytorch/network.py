@@ -92,7 +92,9 @@ def loading_settings(quantised: Quantised, model: Model, device: torch.device, d
         raise EngineUnavailable(f"quantise={quantised} needs {package}; install with: pip install {package}")
     if library == "inc":
         return {}  # it quantises a loaded network
-    config = _bitsandbytes_config(quantised) if library == "bnb" else _torchao_config(quantised, model, device, dtype)
+    config = (
+        _bitsandbytes_config(quantised, dtype) if library == "bnb" else _torchao_config(quantised, model, device, dtype)
+    )
     return {"quantization_config": config, "device_map": {"": device}}
 
 
@@ -110,10 +112,12 @@ def quantised_after(net: Any, quantised: Quantised) -> Any:
     return convert(prepare(net, config)).to(net.device)
 
 
-def _bitsandbytes_config(quantised: Quantised) -> Any:
+def _bitsandbytes_config(quantised: Quantised, dtype: torch.dtype) -> Any:
     from transformers import BitsAndBytesConfig
 
-    return BitsAndBytesConfig(**{f"load_in_{bits_of(quantised).removeprefix('int')}bit": True})
+    bits = bits_of(quantised).removeprefix("int")
+    computing = {"bnb_4bit_compute_dtype": dtype} if bits == "4" else {}  # by default 32 bits
+    return BitsAndBytesConfig(**{f"load_in_{bits}bit": True}, **computing)
 
 
 def _torchao_config(quantised: Quantised, model: Model, device: torch.device, dtype: torch.dtype) -> Any:

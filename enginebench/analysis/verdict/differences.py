@@ -40,17 +40,8 @@ UNKNOWN: tuple[Any, ...] = (None, "", ())  # never count as a difference
 # Settings that may differ: their effect on lengths and stages shows in the measured lengths and loads.
 SOFT_SETTINGS = {
     *("seed", "prompt_set", "ignore_eos", "prompt_length_measured", "request_timeout"),
-    *(
-        "stages",
-        "rate",
-        "stage_seconds",
-        "stage_requests",
-        "warm_up",
-        "search_range",
-        "search_seconds",
-        "slo",
-        "context",
-    ),
+    *("stages", "rate", "stage_seconds", "stage_requests", "warm_up", "slo", "context"),
+    *("search_range", "search_seconds"),
 }
 
 
