@@ -257,6 +257,29 @@ def test_the_next_command_tests_the_same_contender(runs: list[RunSummary], comma
     assert "b." not in following
 
 
+def test_the_next_command_repeats_the_requests_of_its_scenario(runs: list[RunSummary]) -> None:
+    words = ("enginebench", "run", "conversation", "--url=http://h:8000", "--turns=4", "--output-tokens", "1")
+    changed = [
+        replace(run, scenario="conversation", command=words, url="http://h:8000") for run in of_label(runs, "slow")
+    ]
+    command = run_command(frame_of(changed), "slow", "capacity", "--by", "agents")
+    assert command[:7] == ("enginebench", "run", "conversation", "--url", "http://h:8000", "--by", "agents")
+    assert command[-2:] == ("--turns=4", "--output-tokens=1")
+    with_rows = [replace(run, command=("enginebench", "run", "rate", "--dataset", "a.jsonl")) for run in changed]
+    command = run_command(frame_of([replace(run, scenario="rate") for run in with_rows]), "slow", "rate")
+    assert command[-1] == "--dataset=a.jsonl", "the rows have their own lengths"
+
+
+def test_runs_of_one_command_given_twice_are_two_repeats_and_findings_have_the_label_that_is_shown(
+    runs: list[RunSummary],
+) -> None:
+    finding = Finding("load_generator_late", "warn", "12 ms late", "", None, "slow")
+    twice = [replace(run, repeat=0, label="slow (after)", findings=(finding,)) for run in of_label(runs, "slow")]
+    frame = frame_of(twice)
+    assert [run.repeat for run in frame.runs] == [0, 1, 2]
+    assert {finding.label for finding in frame.findings} == {"slow (after)"}
+
+
 def test_the_report_has_the_quality_on_a_fixed_text(runs: list[RunSummary]) -> None:
     def quality(*logprobs: float) -> Quality:
         return Quality(("a", "b"), logprobs, ({"a": logprobs[0]}, {"b": logprobs[1]}))

@@ -1,6 +1,7 @@
 """How OpenVINO's pipeline is stepped, with a stand-in; with the library itself by `make test-installed`."""
 
 import asyncio
+import dataclasses
 import sys
 import threading
 from types import ModuleType, SimpleNamespace
@@ -92,7 +93,7 @@ class Stepped(OpenVinoEngine):
 
     def sequence_of(self, request: GenerateRequest) -> Sequence:
         generation = SimpleNamespace(max_new_tokens=request.max_tokens)
-        return Sequence(request.prompt_token_ids, generation, Text(), StopStrings(request.stop))  # type: ignore[arg-type]
+        return Sequence(request.prompt_token_ids, generation, Text(), StopStrings(request.stop), request.min_tokens)  # type: ignore[arg-type]
 
 
 def stepped(pipeline: Pipeline) -> Stepped:
@@ -155,6 +156,29 @@ def test_a_stop_string_ends_the_request_in_the_pipeline_too(pipeline: Pipeline) 
         engine.close()
 
     asyncio.run(main())
+
+
+def test_stop_strings_are_looked_for_after_the_least_tokens(pipeline: Pipeline) -> None:
+    async def main() -> None:
+        engine = stepped(pipeline)
+        chunks = await answer(engine, 9, stop=("6", "3"), min_tokens=4)
+        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("87654", "stop")
+        engine.close()
+
+    asyncio.run(main())
+
+
+def test_without_a_seed_every_request_draws_its_own_numbers(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = ModuleType("openvino_genai")
+    library.GenerationConfig = SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "openvino_genai", library)
+    engine = Stepped(pipeline)
+    engine._context_length, engine._end_ids = 100, frozenset()
+    asked = GenerateRequest("", (1, 2), 4, temperature=1.0)
+    assert len({engine._generation(asked).rng_seed for _ in range(3)}) == 3
+    assert engine._generation(dataclasses.replace(asked, seed=7)).rng_seed == 7
 
 
 def test_a_pipeline_that_fails_ends_every_request(pipeline: Pipeline) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from enginebench.analysis.data.run_data import NotARun
 from enginebench.analysis.summary.loading import summaries_of
+from enginebench.analysis.summary.run_summary import save_baseline
 from enginebench.cli import app
+from enginebench.records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 
 
@@ -113,3 +116,11 @@ def test_folders_of_runs_of_one_label_are_told_apart(
         simulate(name / "run", Engine("a"), (2,), 5.0, run_id=f"a-{number}")
     found = summaries_of([str(tmp_path / name) for name in names], tmp_path)
     assert tuple(summary.label for summary in found) == labels
+
+
+def test_a_saved_summary_is_not_judged_by_another_slo(runs: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    save_baseline(saved, summaries_of([str(runs)], runs))
+    assert len(summaries_of([str(saved)], runs)) == 2
+    with pytest.raises(NotARun, match="no requests to judge by another SLO: leave out --slo"):
+        summaries_of([str(saved)], runs, parse_objectives(["ttft_p95=0.1"]))

@@ -89,6 +89,11 @@ def test_a_burst_within_the_slo_is_absorbed(tmp_path: Path) -> None:
     assert burst.peak == pytest.approx(0.4)
 
 
+def test_without_an_slo_a_burst_is_absorbed_if_latency_stays_as_it_was(tmp_path: Path) -> None:
+    (burst,) = disrupted(tmp_path, [answered(k, k / 10, usual(k)) for k in range(600)])
+    assert (burst.judged, burst.absorbed, burst.recovered) == (False, True, 0.0)
+
+
 def test_a_burst_that_does_not_end_has_no_recovery(tmp_path: Path) -> None:
     records = [answered(k, k / 10, 1.0 if k >= 200 else usual(k)) for k in range(600)]
     (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")

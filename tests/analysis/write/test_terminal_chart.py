@@ -54,6 +54,14 @@ def test_one_engine_is_a_plot_and_a_failed_percentile_is_at_its_top() -> None:
     assert "\n".join(chart(load_figure((Series("a", points),)), 40)) == PLOT
 
 
+def test_stages_without_numbers_have_their_names() -> None:
+    points = (Point(0.0, 0.05), Point(1.0, 0.1))
+    figure = load_figure((Series("a", points),))
+    figure = replace(figure, x=replace(figure.x, names=("0", "1024")))
+    assert chart(figure, 40)[-1].split() == ["0", "1024"]
+    assert chart(figure, 18) == [], "too narrow"
+
+
 def test_a_burst_is_drawn_on_the_axis_of_time() -> None:
     figure = documents.burst().figure
     assert figure is not None

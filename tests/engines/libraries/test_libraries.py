@@ -179,6 +179,11 @@ def test_a_stop_string_ends_the_answer_exactly_there_and_stops_the_work(name: st
     assert len(asked.aborted) == 1
 
 
+def test_a_stop_string_with_least_tokens_is_refused(name: str, model: Model) -> None:
+    with pytest.raises(BadRequest, match="before min_tokens"):
+        answer(name, model, question(stop=("three",), min_tokens=2))
+
+
 def test_leaving_early_stops_the_work(name: str, model: Model, asked: Asked) -> None:
     assert len(answer(name, model, question(), leave_after=2)) == 2
     assert len(asked.aborted) == 1
