@@ -99,7 +99,7 @@ test: system ## the whole test suite
 # between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
 OTHER_PYTHONS := 3.11 3.12 3.13 3.14
 QUICK = tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
-	$(addprefix tests/engines/process/test_, process.py child.py scripted_child.py worker.py tree.py) \
+	$(addprefix tests/engines/process/test_, child_process.py supervisor.py scripted_child.py worker.py tree.py) \
 	tests/loadtests/client tests/loadtests/users tests/loadtests/test_standard_names.py \
 	tests/test_enginebench.py tests/test_installation.py \
 	$(addprefix --deselect=tests/test_installation.py::test_, $(ON_ONE_PYTHON))

@@ -453,6 +453,6 @@ def test_what_a_server_says_of_its_engine_is_checked_before_the_run(
 ) -> None:
     scenario = Scenario(stages=users("1"))
     with ScriptedServer(Script(engine=told)) as server:
-        plan = prepare("short", scenario, RunSettings(runs=tmp_path), server.url, scenario.plan(), 1, 1, grace=0.0)
+        plan = prepare("short", scenario, RunSettings(runs=tmp_path), server.url, scenario.plan(), (0,), 1, grace=0.0)
     assert plan.meta.engine == kept
     assert read_meta(Path(plan.folder)).engine == kept

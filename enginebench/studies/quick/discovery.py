@@ -51,6 +51,7 @@ def _query(entry: tuple[int, str]) -> FoundServer | None:
 def _access(url: str) -> Access:
     """Return the key and the headers that the run will send; none if they are malformed, as the run will say."""
     try:
-        return read(RunSettings(), from_environment(RunSettings)).access(url, "chat")
+        settings: RunSettings = read(RunSettings(), from_environment(RunSettings))
+        return settings.access(url, "chat")
     except UserMistake:
         return Access()

@@ -167,7 +167,8 @@ class LocustProcess:
         if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
             seconds = float(options.run_time or UNLIMITED)
             stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
-        processes, hosts = (0,), 1
+        processes: tuple[int, ...] = (0,)
+        hosts = 1
         if isinstance(runner, MasterRunner):  # the id of a worker is its host's name and a random suffix
             processes = indices_of_workers(runner)
             hosts = max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))

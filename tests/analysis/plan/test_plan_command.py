@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench.cli import app
+from enginebench.records.files import read_meta, write_meta
 from tests.support.analysis.synthetic import Engine, simulate
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
@@ -74,8 +76,9 @@ def test_runs_of_different_workloads_are_not_planned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["plan", "report"])
 def test_runs_of_one_engine_with_other_settings_are_not_pooled(tmp_path: Path, command: str) -> None:
     for slots in (2, 8):
-        engine = {"name": "vllm", "options": {"max_num_seqs": slots}}
-        simulate(tmp_path / f"{slots}", Engine("vllm", slots=slots), (1, 2, 4), 10.0, engine=engine, run_id=f"{slots}")
+        run = simulate(tmp_path / f"{slots}", Engine("vllm", slots=slots), (1, 2, 4), 10.0, run_id=f"{slots}")
+        settings = {"name": "vllm", "options": {"max_num_seqs": slots}}
+        write_meta(run, dataclasses.replace(read_meta(run), engine=settings))
     _, output = plan(tmp_path, "--peak", "24users", "--slo", "ttft_p95=1", command=command)
     assert "max_num_seqs=2" in output
     assert "max_num_seqs=8" in output

@@ -95,7 +95,7 @@ def test_the_certificate_is_checked_however_the_scheme_is_written(tls_server: ss
     with WireServer([HEAD, GOOD_END], tls=tls_server) as server:
         url = server.url.replace("https", "HTTPS")
         with pytest.raises(UserMistake, match="is not trusted"):
-            prepare("single", scenario, RunSettings(runs=tmp_path), url, scenario.plan(), 1, 1, grace=0.0)
+            prepare("single", scenario, RunSettings(runs=tmp_path), url, scenario.plan(), (0,), 1, grace=0.0)
     assert server.requests == [], "no key has left this machine"
 
 
@@ -166,7 +166,7 @@ def test_a_certificate_that_is_not_trusted_gets_the_way_out(
     with OddServer(Odd(), tls=context) as server:
         settings = RunSettings(runs=tmp_path, model=wanted)
         with pytest.raises(UserMistake) as refused:
-            prepare("single", scenario, settings, server.url, scenario.plan(), 1, 1, grace=0.0)
+            prepare("single", scenario, settings, server.url, scenario.plan(), (0,), 1, grace=0.0)
         said = str(refused.value)
         assert said.startswith(f"the certificate of {server.url} is not trusted (")
         assert reason in said

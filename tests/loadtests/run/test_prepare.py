@@ -31,14 +31,14 @@ def test_an_address_with_a_password_in_it_is_refused(tmp_path: Path) -> None:
 def test_an_address_without_http_is_taken_as_one(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         bare = server.url.removeprefix("http://")
-        plan = prepare("short", SHORT, RunSettings(runs=tmp_path), bare, SHORT.plan(), 1, 1, grace=0.0)
+        plan = prepare("short", SHORT, RunSettings(runs=tmp_path), bare, SHORT.plan(), (0,), 1, grace=0.0)
     assert (plan.meta.url, plan.meta.label) == (server.url, "scripted")
 
 
 def test_a_runs_prompts_are_its_own_unless_told_otherwise(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         own, same = (
-            prepare("short", scenario, RunSettings(runs=tmp_path), server.url, scenario.plan(), 1, 1, grace=0.0)
+            prepare("short", scenario, RunSettings(runs=tmp_path), server.url, scenario.plan(), (0,), 1, grace=0.0)
             for scenario in (SHORT, replace(SHORT, seed=7))
         )
     assert own.meta.workload["prompt_set"] == own.workload.prompt_set == own.meta.run_id
@@ -89,5 +89,5 @@ def test_a_search_by_tokens_needs_their_number(
 def test_what_a_server_says_of_its_engine_is_short_or_not_kept(size: int, kept: bool, tmp_path: Path) -> None:
     facts = {"name": "odd", "options": {"notes": "x" * size}}
     with OddServer(Odd(routes={"/v1/engine": [json_answer("200 OK", facts)]})) as server:
-        plan = prepare("short", SHORT, RunSettings(runs=tmp_path), server.url, SHORT.plan(), 1, 1, grace=0.0)
+        plan = prepare("short", SHORT, RunSettings(runs=tmp_path), server.url, SHORT.plan(), (0,), 1, grace=0.0)
     assert plan.meta.engine == (facts if kept else None)

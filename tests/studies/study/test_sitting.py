@@ -8,10 +8,10 @@ from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.folder import CELLS, SITTINGS, CellRecord, Sitting, append_line, load_study
 from enginebench.studies.study.grid import Chosen, cells_of
 from enginebench.studies.study.runner import only_here
-from enginebench.studies.study.sitting import measure, open_study
+from enginebench.studies.study.sitting import check_commit, open_study
 from loadtests.harness.run.host import commit_here
 from tests.studies.study.test_grid_file import written
-from tests.studies.study.test_runner import Here, silent
+from tests.studies.study.test_runner import silent
 
 GRID = """
 title = "Small"
@@ -135,5 +135,5 @@ def test_a_study_does_not_mix_commits_unless_it_is_told_to(grid: str) -> None:
     append_line(place / SITTINGS, sitting)
     append_line(place / CELLS, CellRecord(cell="users.tiny.slow.1", outcome="done", started_at="2026-11-02", seconds=1))
     with pytest.raises(UserMistake, match=f"was measured with the commit 0{{40}}, and this is {commit_here()}"):
-        measure(place, Here(), 0.0, None, False, silent())
+        check_commit(place)
     assert len(load_study(place).sittings) == 1
