@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench.cli import app
+from enginebench.settings.console import stdout
 
 COMMAND = f"{sys.executable} -m enginebench engines fake"
 
@@ -40,6 +41,12 @@ def test_output_that_cannot_be_written_is_no_verdict_and_no_traceback(
         env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_a_reader_that_has_enough_is_no_verdict() -> None:
+    """Rich would exit with 1."""
+    with pytest.raises(BrokenPipeError):
+        stdout().on_broken_pipe()
 
 
 @pytest.mark.parametrize(

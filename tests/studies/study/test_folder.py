@@ -101,6 +101,13 @@ def test_more_repeats_are_added_and_none_that_was_begun_is_taken_away(folder: Pa
     assert load_study(folder).grid.repeats == 3
 
 
+def test_a_repeat_of_which_nothing_was_measured_may_be_taken_away(folder: Path) -> None:
+    append_line(folder / CELLS, ended("users.m.a.1"))
+    append_line(folder / CELLS, ended("users.m.b.2", "skipped", 0.1, reason="b is not installed."))
+    set_repeats(folder, 1)
+    assert load_study(folder).grid.repeats == 1
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAStudy, match=r"has no study\.json"):
         load_study(tmp_path)

@@ -122,7 +122,18 @@ def test_engines_take_turns_at_being_first(engines: int, repeats: int) -> None:
         pytest.param('scenario = "concurrent"', "", "part users needs a scenario", id="a load without scenario"),
         pytest.param("repeats = 2", 'repeats = 2\npeak = "lots"', "--peak is a number of users", id="no peak"),
         pytest.param("ttft_p95=1", "ttft=1", "an objective is METRIC", id="no SLO"),
-        pytest.param('kind = "load"', 'kind = "load"\nseconds = inf', "without inf and nan", id="endless"),
+        pytest.param('kind = "load"', 'kind = "load"\nseconds = inf', "inf and nan are no values", id="endless"),
+        pytest.param("tpot = 0.02", "tpot = nan", "inf and nan are no values", id="no option"),
+        pytest.param(
+            "repeats = 2",
+            'repeats = 2\nprice = { per_hour = -2.2, source = "x" }',
+            "per_hour is a price",
+            id="no price",
+        ),
+        pytest.param('kind = "load"', 'kind = "load"\nlimit = 0', "seconds and limit are above 0", id="no time"),
+        pytest.param(
+            'label = "fast"', 'label = "fast"\noptions = { tpot = 0.5 }', "its-own is only compared with", id="alone"
+        ),
         pytest.param("repeats = 2", "repeats = 0", "repeats is 1 or more", id="no repeats"),
         pytest.param("repeats = 2", 'repeats = "2"', "expected `int`, got `str`", id="another type"),
         pytest.param('label = "fast"', 'label = "slow"', "several .* called `slow`", id="one label twice"),

@@ -1,5 +1,6 @@
 """The report of a race whose runs were simulated: what it says, shows and recommends."""
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from enginebench.analysis.document import Document
 from enginebench.analysis.write.phrases import next_command, next_line
 from enginebench.analysis.write.sentence import sentence
 from enginebench.records.view import Estimate
+from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune import course
 from enginebench.studies.tune.confirmation import Confirmation
 from enginebench.studies.tune.folder import RUN_LINES, RUNS, Goal
@@ -102,6 +104,13 @@ def test_a_race_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     lines = (tmp_path / RUN_LINES).read_text()
     assert race(tmp_path, dict(TPOTS), monkeypatch).exit_code == 0
     assert (tmp_path / RUN_LINES).read_text().startswith(lines)
+
+
+def test_without_the_records_of_the_default_there_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    race(tmp_path, dict(TPOTS), monkeypatch)
+    shutil.rmtree(tmp_path / RUNS)
+    with pytest.raises(UserMistake, match="lacks the records of default"):
+        race(tmp_path, dict(TPOTS), monkeypatch)
 
 
 def test_an_unconfirmed_leader_is_tuned_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

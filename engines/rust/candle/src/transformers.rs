@@ -84,7 +84,22 @@ macro_rules! plain {
     }};
 }
 
-/// A quantised model, whose own cache is new at position 0.
+/// A quantised model that each answer copies while it is empty: it keeps a mask for every length of a prompt, without
+/// end. A copy shares the weights.
+macro_rules! copied {
+    ($model:expr) => {{
+        let empty = $model;
+        let mut model = empty.clone();
+        Box::new(move |tokens: &Tensor, start: usize| {
+            if start == 0 {
+                model = empty.clone();
+            }
+            model.forward(tokens, start)
+        }) as Forward
+    }};
+}
+
+/// One that cannot be copied; its own cache is new at position 0.
 macro_rules! from_gguf {
     ($model:expr) => {{
         let mut model = $model;
@@ -139,6 +154,10 @@ impl OneSequence {
         let family = text("general.architecture").context("the GGUF file does not name its architecture")?;
         let context_length = content.metadata.get(&format!("{family}.context_length"));
         let context_length = context_length.and_then(|value| value.to_u32().ok()).unwrap_or(2048) as usize;
+        // candle-transformers' quantised Phi-3 has no sliding window: its context ends where the window would begin.
+        let window = content.metadata.get("phi3.attention.sliding_window").and_then(|value| value.to_u32().ok());
+        let context_length =
+            window.filter(|&size| size > 0).map_or(context_length, |size| context_length.min(size as usize));
         let vocabulary = content.tensor_infos.get("token_embd.weight").context("the GGUF file has no embeddings")?;
         let vocabulary = vocabulary.shape.dims()[0];
         let heads = content.metadata.get(&format!("{family}.attention.head_count"));
@@ -146,11 +165,11 @@ impl OneSequence {
         let kind = commonest_kind(&content);
         check_gguf(&family, &content)?;
         let forward: Forward = match family.as_str() {
-            "llama" => from_gguf!(quantized_llama::ModelWeights::from_gguf(content, &mut file, device)?),
-            "phi3" => from_gguf!(quantized_phi3::ModelWeights::from_gguf(false, content, &mut file, device)?),
+            "llama" => copied!(quantized_llama::ModelWeights::from_gguf(content, &mut file, device)?),
+            "phi3" => copied!(quantized_phi3::ModelWeights::from_gguf(false, content, &mut file, device)?),
             "qwen2" => from_gguf!(quantized_qwen2::ModelWeights::from_gguf(content, &mut file, device)?),
             "qwen3" => plain!(quantized_qwen3::ModelWeights::from_gguf(content, &mut file, device)?),
-            "gemma3" => from_gguf!(quantized_gemma3::ModelWeights::from_gguf(content, &mut file, device)?),
+            "gemma3" => copied!(quantized_gemma3::ModelWeights::from_gguf(content, &mut file, device)?),
             other => bail!(Failure::unavailable(format!(
                 "candle runs GGUF files of llama, phi3, qwen2, qwen3 and gemma3; this one is {other}."
             ))),

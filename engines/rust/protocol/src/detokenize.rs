@@ -35,6 +35,10 @@ impl Vocabulary {
         self.0.decode(ids, true).unwrap_or_default()
     }
 
+    fn is_special(&self, id: u32) -> bool {
+        self.0.id_to_token(id).is_some_and(|token| self.0.get_added_vocabulary().is_special_token(&token))
+    }
+
     /// One token as it is written in the vocabulary's text, special ones included.
     pub fn token(&self, id: u32) -> String {
         self.0.decode(&[id], false).unwrap_or_default()
@@ -82,10 +86,13 @@ pub(crate) struct TextStream {
 
 impl TextStream {
     pub fn push(&mut self, id: u32) -> String {
+        if self.vocabulary.is_special(id) {
+            return String::new(); // it has no text, and is not one of the tokens of a character
+        }
         self.ids.push(id);
         let text = self.vocabulary.text(&self.ids);
         let whole = text.len() > self.seen.len() && !text.ends_with(REPLACEMENT);
-        // So many tokens without a character: invalid bytes or special tokens.
+        // So many tokens without a character: invalid bytes.
         let hopeless = self.ids.len() - self.sent >= LONGEST_CHARACTER;
         if whole || hopeless { self.take(&text) } else { String::new() }
     }
@@ -97,7 +104,10 @@ impl TextStream {
     }
 
     fn take(&mut self, text: &str) -> String {
-        let new = text.get(self.seen.len()..).unwrap_or_default().to_owned();
+        let new = match text.strip_prefix(self.seen.as_str()) {
+            Some(new) => new.to_owned(),
+            None => self.vocabulary.text(&self.ids[self.sent..]), // what was sent is another character in hindsight
+        };
         self.ids.drain(..self.sent);
         self.sent = self.ids.len();
         self.seen = self.vocabulary.text(&self.ids);
@@ -115,5 +125,42 @@ fn ids_in(file: &Path) -> Option<Vec<u32>> {
     match config.get("eos_token_id")? {
         serde_json::Value::Array(many) => many.iter().map(|one| one.as_u64().map(|id| id as u32)).collect(),
         one => one.as_u64().map(|id| vec![id as u32]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokenizers::AddedToken;
+    use tokenizers::decoders::{byte_fallback::ByteFallback, fuse::Fuse, sequence::Sequence};
+    use tokenizers::models::wordlevel::WordLevel;
+
+    const END: u32 = 4;
+    const LINE_BREAK: u32 = 5;
+    const A: u32 = 6;
+
+    /// Ids 0 to 3 are the bytes of a rocket.
+    fn vocabulary() -> Vocabulary {
+        let tokens = ["<0xF0>", "<0x9F>", "<0x9A>", "<0x80>", "</s>", "<0x0A>", "a"];
+        let vocabulary = tokens.iter().zip(0..).map(|(token, id)| ((*token).to_owned(), id)).collect();
+        let model = WordLevel::builder().vocab(vocabulary).unk_token("a".into()).build().unwrap();
+        let mut tokenizer = Tokenizer::new(model);
+        tokenizer.with_decoder(Some(Sequence::new(vec![ByteFallback::default().into(), Fuse::default().into()])));
+        tokenizer.add_special_tokens([AddedToken::from("</s>", true)]).unwrap();
+        Vocabulary(Arc::new(tokenizer))
+    }
+
+    #[test]
+    fn a_special_token_before_a_character_of_four_tokens_does_not_count_as_one_of_them() {
+        let mut text = vocabulary().stream(&[A]);
+        let pieces: Vec<String> = [END, 0, 1, 2, 3].into_iter().map(|id| text.push(id)).collect();
+        assert_eq!(pieces, ["", "", "", "", "\u{1F680}"]);
+    }
+
+    #[test]
+    fn text_after_a_byte_that_was_sent_and_is_none_in_hindsight_is_kept() {
+        let mut text = vocabulary().stream(&[A]);
+        let pieces: Vec<String> = [LINE_BREAK, 0, A].into_iter().map(|id| text.push(id)).collect();
+        assert_eq!(pieces, ["\n", "", "\u{FFFD}a"]);
     }
 }

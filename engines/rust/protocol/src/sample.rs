@@ -38,11 +38,13 @@ impl Sampler {
 
     /// As `choose`, of all tokens but `hidden`. The logits stay as they are: log-probabilities are of the model itself.
     pub fn choose_but(&mut self, logits: &mut [f32], hidden: &[u32]) -> Option<u32> {
-        let hide = |&id: &u32| std::mem::replace(&mut logits[id as usize], f32::NEG_INFINITY);
-        let kept: Vec<f32> = hidden.iter().map(hide).collect();
+        let size = logits.len();
+        // An id without a logit is none that could be chosen: a token added to the tokenizer alone.
+        let hidden = || hidden.iter().map(|&id| id as usize).filter(|&id| id < size);
+        let kept: Vec<f32> = hidden().map(|id| std::mem::replace(&mut logits[id], f32::NEG_INFINITY)).collect();
         let chosen = self.choose(logits);
-        for (&id, logit) in hidden.iter().zip(kept).rev() {
-            logits[id as usize] = logit; // the first of an id that is named twice comes last
+        for (id, logit) in hidden().zip(kept).collect::<Vec<_>>().into_iter().rev() {
+            logits[id] = logit; // the first of an id that is named twice comes last
         }
         chosen
     }
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn hidden_tokens_are_not_chosen_and_keep_their_logits() {
         let mut logits = [0.0, 3.0, -1.0, 4.0];
-        assert_eq!(sampler(0.0, 1.0, 1).choose_but(&mut logits, &[3, 1, 3]), Some(0));
+        assert_eq!(sampler(0.0, 1.0, 1).choose_but(&mut logits, &[3, 1, 3, 99]), Some(0));
         assert_eq!(logits, [0.0, 3.0, -1.0, 4.0]);
     }
 
