@@ -259,9 +259,9 @@ def test_the_next_command_tests_the_same_contender(runs: list[RunSummary], comma
 
 def test_the_next_command_repeats_the_requests_of_its_scenario(runs: list[RunSummary]) -> None:
     words = ("enginebench", "run", "conversation", "--url=http://h:8000", "--turns=4", "--output-tokens", "1")
-    changed = [
-        replace(run, scenario="conversation", command=words, url="http://h:8000") for run in of_label(runs, "slow")
-    ]
+    facts: dict[str, Any] = {"scenario": "conversation", "command": words, "url": "http://h:8000"}
+    slow = of_label(runs, "slow")
+    changed = [replace(run, **facts, workload={**run.workload, "output_tokens": "1"}) for run in slow]
     command = run_command(frame_of(changed), "slow", "capacity", "--by", "agents")
     assert command[:7] == ("enginebench", "run", "conversation", "--url", "http://h:8000", "--by", "agents")
     assert command[-2:] == ("--turns=4", "--output-tokens=1")

@@ -24,7 +24,7 @@ from enginebench.analysis.summary.quantities import StageData
 from enginebench.analysis.summary.recovery import Disruption, disruptions_of
 from enginebench.analysis.summary.stage_view import view_of
 from enginebench.records.files import NOT_UNDERSTOOD, place_inside, profile_files, read_document, write_inside
-from enginebench.records.metrics import BY_NAME, QUANTITY_BY_NAME
+from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME
 from enginebench.records.run import UNCACHED, RunFacts
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
@@ -157,7 +157,7 @@ def read_summary(folder: Path) -> RunSummary:
     try:
         summary = msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value)).checked()
         for name in (name for stage in summary.stages for name in (*stage.metrics, *stage.quantities)):
-            if name not in BY_NAME and name not in QUANTITY_BY_NAME:
+            if name not in {ICL.name, *BY_NAME, *QUANTITY_BY_NAME}:
                 raise ValueError(f"it has `{name}`, which is no metric of this version")
         return summary
     except ValueError as error:

@@ -161,7 +161,7 @@ def test_a_simulation_that_is_not_used_has_a_reason_and_no_number(
         PlanSettings(peak=Users(30), slo=objectives, peak_seconds=20.0),
     )
     assert (plan.replicas.simulated, plan.replicas.not_simulated) == (None, reason)
-    if reason is not NotPlanned.OUT_OF_REACH:
+    if reason is not NotPlanned.OUT_OF_REACH and len(set(loads)) == len(loads):
         assert plan.replicas.count == -(-30 // max(loads)), "planned from what was measured"
 
 
