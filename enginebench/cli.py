@@ -97,7 +97,8 @@ class LazyCommands(TyperGroup):
             if error.filename is None and error.errno != errno.EPIPE:  # the output, with which `main` deals
                 raise
             if error.filename is None:  # the reader has enough; what is still buffered would fail again
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                for stream in (sys.stdout, sys.stderr):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
                 raise typer.Exit(2) from None
             _say(f"{error.filename}: {error.strerror or error}.")
         except KeyboardInterrupt:  # where a command has nothing to say about it

@@ -146,8 +146,8 @@ class Sequence:
         ending = FINISH.get(output.finish_reason.name)
         decoded = "".join(map(self._text.add, output.generated_ids))
         self._unchecked -= len(output.generated_ids)
-        if self._unchecked >= 0 and ending is None:
-            return Chunk(decoded, len(output.generated_ids), None)
+        if self._unchecked >= 0:
+            return Chunk(decoded + (self._text.rest() if ending is not None else ""), len(output.generated_ids), ending)
         text, finish = self._stops.step(decoded + (self._text.rest() if ending is not None else ""), ending)
         return Chunk(text, len(output.generated_ids), finish)
 

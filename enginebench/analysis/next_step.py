@@ -19,15 +19,13 @@ from enginebench.records.load import Load, Rate, Users, load_of
 from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 
 OWN_REQUESTS = {
-    *("agents", "answers", "conversation", "graded", "long_context", "memory", "mixed", "replay", "ruler"),
-    "shared_prefix",
+    *("agents", "answers", "conversation", "graded", "long_context", "memory", "mixed", "ruler", "shared_prefix"),
 }
 """Scenarios with requests of their own: only they repeat them."""
-CARRIED = (
-    *("--dataset", "--trace", "--classes", "--turns", "--turn-tokens", "--think-time", "--shared-prefix-tokens"),
-    *("--endpoint", "--prompt-tokens", "--output-tokens"),
-)
-WITH_LENGTHS = {"--dataset", "--trace", "--classes"}  # which have lengths of their own
+OF_USERS = {"agents", "conversation"}  # scenarios that send nothing at a rate
+CARRIED = {"--dataset", "--classes", "--shared-prefix-tokens", "--endpoint", "--prompt-tokens", "--output-tokens"}
+CARRIED_BY_USERS = {"--turns", "--turn-tokens", "--think-time"}  # without effect at a rate
+WITH_LENGTHS = {"--dataset", "--classes"}  # which have lengths of their own
 COARSE = 1.2  # ratio of the lowest load missed to the highest met, from which a search between them is worthwhile
 
 
@@ -124,13 +122,15 @@ def run_command(
     makes the requests, it is run instead. `target` has options that name the server, by default those of its first
     run."""
     run = frame.engine(name).runs[0]
-    asked = {flag: value for flag, value in pairwise(_words(run)) if flag in CARRIED}
-    if run.scenario in OWN_REQUESTS:
+    at_rate = "rate" in (scenario, *options)
+    carried = CARRIED if at_rate else CARRIED | CARRIED_BY_USERS
+    asked = {flag: value for flag, value in pairwise(_words(run)) if flag in carried}
+    if run.scenario in OWN_REQUESTS and not (at_rate and run.scenario in OF_USERS):
         scenario = run.scenario
     elif not WITH_LENGTHS & asked.keys():
         lengths = [(length.replace("_", "-"), run.workload.get(length)) for length in (PROMPT_TOKENS, OUTPUT_TOKENS)]
         asked |= {f"--{length}": str(value) for length, value in lengths if value}
-    if _varied(frame, name):
+    if _varied(frame, name) and "--classes" not in asked and scenario != "mixed":
         tokens = int(str(run.workload[OUTPUT_TOKENS]))
         asked["--output-tokens"] = f"uniform:{tokens // 2}-{tokens + tokens // 2}"
     slo = ["--slo", _slo(frame)] if frame.objectives else []

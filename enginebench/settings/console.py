@@ -46,6 +46,4 @@ def small_table(*columns: str) -> Table:
 
 
 def stderr() -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, markup=False)
+    return _console()(stderr=True, highlight=False, markup=False)

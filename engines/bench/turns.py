@@ -88,7 +88,8 @@ class _Cases:
                 self._turn.left_out |= {later.name: gone for later in cases[number + 1 :]}
                 break
         if not self._typical and self._turn.left_out:
-            raise EngineUnavailable(f"{list(self._turn.left_out.values())[-1]}.")
+            reasons = list(self._given_up.values()) or list(self._turn.left_out.values())
+            raise EngineUnavailable(f"{reasons[-1]}.")
         stats = await self._engine.stats()
         self._turn.keep(("memory peak", None), stats.memory_peak_bytes)
         self._turn.keep(("device memory", None), stats.device_memory_peak_bytes)

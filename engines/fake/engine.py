@@ -5,7 +5,7 @@ jitter and stalls, drawn from a seed and the prompt, so that a repeated request 
 instants, not at gaps, so lateness does not accumulate. All requests share one timer of the event loop, because a
 thousand sleeping tasks would cost several times as much CPU as the tokens.
 
-With `step`, all requests share one batch instead: engines/fake/batch.py.
+With `step…`, all requests share one batch instead: engines/fake/batch.py.
 
     enginebench serve fake -o ttft=0.3 -o tpot=0.02
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,8 +187,12 @@ def gpu_handle(nvml: Any, name: str) -> Any:
     """Return the handle of a GPU by its number, its UUID or the beginning of that, or of a slice by its UUID."""
     if name.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(name))
-    if name.startswith("GPU-"):
-        for handle in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())):
-            if str(nvml.nvmlDeviceGetUUID(handle)).startswith(name):
-                return handle
-    return nvml.nvmlDeviceGetHandleByUUID(name)
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(name)
+    except nvml.NVMLError:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with suppress(nvml.NVMLError):  # a lost GPU does not answer
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                if str(nvml.nvmlDeviceGetUUID(handle)).startswith(name):
+                    return handle
+        raise

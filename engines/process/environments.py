@@ -3,7 +3,7 @@
     enginebench engines install vllm
     enginebench engines uninstall vllm
 
-An environment counts as installed once its record is written, which is the last step. An interrupted installation is
+An environment counts as installed once its record is complete, which is the last step. An interrupted installation is
 continued: what uv has downloaded and installed stays.
 
 Environments are not uv's tools: `uv tool install` refuses packages without a program, and most here are libraries.

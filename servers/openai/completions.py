@@ -206,15 +206,15 @@ class CompletionResponse:
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive) -> None:
         """Send a status and a JSON document; in a stream that has begun, an event, and no `[DONE]`. A document that has
         begun is only cut off."""
-        if not self._head_sent:
-            await error.response()(scope, receive, self._send)
-            return
-        if not self._in_stream:
+        if self._head_sent and not self._in_stream:
             return
         event: dict[str, Any] = {"type": "http.response.body", "body": b"data: " + error.body() + b"\n\n"}
         with suppress(TimeoutError):  # a client that stops reading would hold the request forever
             async with asyncio.timeout(LAST_EVENT):
-                await self._send(event)
+                if self._head_sent:
+                    await self._send(event)
+                else:
+                    await error.response()(scope, receive, self._send)
 
 
 def _ending(stream: Stream, times: RequestTimes) -> Ending:

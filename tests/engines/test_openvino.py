@@ -163,6 +163,8 @@ def test_stop_strings_are_looked_for_after_the_least_tokens(pipeline: Pipeline) 
         engine = stepped(pipeline)
         chunks = await answer(engine, 9, stop=("6", "3"), min_tokens=4)
         assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("87654", "stop")
+        chunks = await answer(engine, 4, stop=("0",), min_tokens=4)
+        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("3210", "length")
         engine.close()
 
     asyncio.run(main())

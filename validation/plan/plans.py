@@ -21,7 +21,7 @@ from enginebench.analysis.plan.accuracy import fit_stages, hold_out
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
 from enginebench.analysis.plan.model import futures
 from enginebench.analysis.plan.requests import FIGURES, band, figures, pooled
-from enginebench.analysis.plan.simulation import arrivals_in_turn, serve
+from enginebench.analysis.plan.simulation import poisson_arrivals, serve
 from enginebench.records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 from validation.program import write_simulation
@@ -102,7 +102,7 @@ def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
     lengths, predictions = pooled([stage.lengths for stage in seen]), []
     for future in futures(BAND_FUTURES, seed=run):
         rng = future.rng
-        arrivals = arrivals_in_turn(unseen.load.value, 1, end, rng)
+        arrivals = poisson_arrivals(unseen.load.value, end, rng)
         served = serve(future.drifted(model), arrivals, lengths.drawn(len(arrivals), rng), rng)
         predictions.append(figures(served, WARM_UP, end))
     predicted = {figure: band([prediction[figure] for prediction in predictions]) for figure in FIGURES}

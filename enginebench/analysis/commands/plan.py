@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from enginebench.analysis.commands.output import Output, check_formats, deliver
+from enginebench.analysis.commands.output import AllowInvalid, Output, check_formats, deliver
 from enginebench.analysis.settings import PlanSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
@@ -23,6 +23,7 @@ def plan(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Output = None,
     as_json: AsJson = False,
+    allow_invalid: AllowInvalid = False,
     **flags: Any,
 ) -> None:
     """Plan the replicas for a peak load, from load tests of one replica.
@@ -35,8 +36,8 @@ def plan(
     Runs of several engines, or of one with several settings, are planned separately and compared. A page (--output
     plan.html) has sliders for the peak, the limits of the SLO and prices.
 
-    Exit code: 0 good, 1 no engine meets the objectives, 2 a usage error, 3 too little was measured to
-    plan.
+    Exit code: 0 good, 1 no engine meets the objectives, 2 a usage error, an invalid run or different workloads, 3 too
+    little was measured to plan.
 
     Examples:
 
@@ -58,5 +59,5 @@ def plan(
     summaries = separated(read_runs(names or (), folder, settings.slo, need_requests=True))
     settings.check_labels([summary.label for summary in summaries])
     with stderr().status("Simulating …"):
-        document = plan_document(frame_of(summaries), settings)
+        document = plan_document(frame_of(summaries), settings, allow_invalid=allow_invalid)
     deliver(document, output or (), as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from enginebench.analysis.commands.output import PAGE, Output, check_formats, deliver
+from enginebench.analysis.commands.output import PAGE, AllowInvalid, Output, check_formats, deliver
 from enginebench.analysis.settings import PlanSettings, ReadSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake, choose_from
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 RUNS = typer.Argument(
     help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
 )
-
-
-AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Do not exit with 2 because of invalid runs.")]
 
 
 Format = Annotated[

@@ -29,6 +29,7 @@ LOCATING = 4  # futures to find roughly how many replicas are needed
 STEP = 0.01  # step of the search, as a share of a large fleet
 MAX_REPLICAS = 100_000
 MAX_REQUESTS = 6000  # of one future; a part of a larger fleet is simulated, whose shares vary more than the fleet's
+MAX_OF_REPLICA = 60_000  # requests of a replica in one future, at a rate
 WARM_UP, ANSWERS = 30.0, 3  # minimum warm-up in seconds, and in mean answers
 USER_LENGTHS = 8192  # drawn for the users of one replica
 
@@ -127,13 +128,16 @@ class Fleet:
         model, asked = future.drifted(self.model), self._lengths(future)
 
         def run(warm_up: float) -> Requests:
-            rng, served = future.rng, []
-            for _ in range(self._simulated(replicas)):
-                own = arrivals_in_turn(self.peak.load.value, replicas, warm_up + self.peak.seconds, rng)
-                served.append(serve(model, own, asked.drawn(max(len(own), 1), rng), rng))
-            return joined(served)
+            rng, seconds = future.rng, warm_up + self._seconds(replicas)
+            parts = arrivals_in_turn(self.peak.load.value, replicas, self._simulated(replicas), seconds, rng)
+            return joined([serve(model, own, asked.drawn(max(len(own), 1), rng), rng) for own in parts])
 
-        return self._warmed_up(run)
+        return self._warmed_up(run, self._seconds(replicas))
+
+    def _seconds(self, replicas: int) -> float:
+        """Return the seconds for which a rate is simulated: those of the peak, or fewer if a replica would get very
+        many requests."""
+        return min(self.peak.seconds, MAX_OF_REPLICA * replicas / self.peak.load.value)
 
     def _users(self, users: int, future: Future) -> Requests:
         """Simulate the users of one replica."""
@@ -144,7 +148,7 @@ class Fleet:
             starts, lengths = rng.uniform(0, peak.starts, users), asked.drawn(USER_LENGTHS, rng)
             return serve(model, starts, lengths, rng, closed)
 
-        inside = self._warmed_up(run)
+        inside = self._warmed_up(run, peak.seconds)
         end = inside.sched[MAX_REQUESTS - 1] if len(inside.sched) >= MAX_REQUESTS else math.inf
         return inside.between(0.0, float(end))
 
@@ -153,15 +157,15 @@ class Fleet:
         lengths = self.peak.lengths
         return lengths.drawn(len(lengths), np.random.default_rng([future.seed, future.number, 1]))
 
-    def _warmed_up(self, run: Callable[[float], Requests]) -> Requests:
-        """Return the requests due in the window. `run` simulates a warm-up of some seconds and the window; if `ANSWERS`
-        mean answers take longer than the warm-up, `run` is called again with a longer one."""
+    def _warmed_up(self, run: Callable[[float], Requests], seconds: float) -> Requests:
+        """Return the requests due in a window of `seconds`. `run` simulates a warm-up of some seconds and the window;
+        if `ANSWERS` mean answers take longer than the warm-up, `run` is called again with a longer one."""
         warm_up, requests = WARM_UP, run(WARM_UP)
-        took = (requests.last - requests.sched)[requests.sched < WARM_UP + self.peak.seconds]
+        took = (requests.last - requests.sched)[requests.sched < WARM_UP + seconds]
         took = took[np.isfinite(took)]
         if len(took) and (longer := ANSWERS * float(took.mean())) > warm_up:
             warm_up, requests = longer, run(longer)
-        return requests.between(warm_up, warm_up + self.peak.seconds)
+        return requests.between(warm_up, warm_up + seconds)
 
 
 def _share(parts: Sequence[Tally], objective: int) -> float:

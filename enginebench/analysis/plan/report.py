@@ -46,7 +46,9 @@ COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several
 """Titles of the fields of `StepCost`."""
 
 
-def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = ()) -> Document:
+def plan_document(
+    frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = (), allow_invalid: bool = False
+) -> Document:
     """Plan a peak for every candidate; `plans` are the results of `plans_of`, if already computed."""
     assert settings.peak is not None
     plans = plans or plans_of(frame, settings)
@@ -54,6 +56,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
     order = [candidate.name for candidate in planned.candidates]
     plans = sorted(plans, key=lambda plan: order.index(plan.name))
     warned = warnings(frame)
+    invalid = any(warning.severity == "invalid" for warning in warned)
     comparable = not any(difference.incomparable for difference in frame.differences)
     step = next_step_for_peak(frame, planned.candidates[0], settings.load, doubtful(warned), settings.spares)
     sections = (
@@ -74,7 +77,7 @@ def plan_document(frame: Frame, settings: PlanSettings, plans: Sequence[Plan] = 
         warnings=warned,
         sections=tuple(section for section in sections if section.blocks),
         frame=pl.concat([frame.table, pl.DataFrame(list(_rows(frame, plans)), schema=SCHEMA)]),
-        exit_code=INVALID if any(warning.severity == "invalid" for warning in warned) else _exit_code(plans),
+        exit_code=INVALID if invalid and not allow_invalid else _exit_code(plans),
         sliders=_sliders(frame, settings, plans),
     )
 
@@ -104,7 +107,7 @@ def _sliders(frame: Frame, settings: PlanSettings, plans: Sequence[Plan]) -> Sli
                 missed = Status.MISSED in hidden
                 by_load.append((at.load, tuple(None if missed or v is None or math.isinf(v) else v for v in values)))
         fleet = None if simulation is None else simulation.replicas
-        simulated = None if fleet is None else fleet.capacity or settings.load.value / fleet.count
+        simulated = None if fleet is None else settings.load.value / fleet.count
         engines.append(SliderEngine(plan.name, plan.price, sustained, simulated, tuple(by_load)))
     return Sliders(
         unit=settings.load.unit,
@@ -137,7 +140,7 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table | T
     for plan in plans:
         simulation = plan.simulation
         if simulation is not None and simulation.missing is not None:
-            rows.append((Word(plan.name), Word(simulation.missing.value, Tone.CAUTION), None, None, None, None, None))
+            rows.append((Word(plan.name), None, Word(simulation.missing.value, Tone.CAUTION), None, None, None, None))
         elif simulation is not None and simulation.replicas is not None:
             fleet = simulation.replicas
             sustained = None if fleet.capacity is None else Number(Estimate(fleet.capacity))
@@ -152,7 +155,8 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table | T
         Column("requests within the limits, worst of 20"),
     )
     if rows:
-        yield Table("fleets", f"Simulated at {settings.load.label}", columns, tuple(rows), 0)
+        title = f"Simulated at {settings.load.label}"
+        yield Table("fleets", title, columns, tuple(rows), 0).without_empty_columns()
     if bounded := [plan.name for plan in plans if plan.replicas.at_most]:
         yield Text(
             f"Fewer replicas of {in_words(bounded)} may be enough: with fewer, each would get more load than the "

@@ -29,13 +29,25 @@ MAX_REQUESTS = 1_000_000  # of one simulation of users
 PAUSES = 4096  # of users, drawn in advance
 
 
-def arrivals_in_turn(rate: float, replicas: int, seconds: float, rng: Generator) -> Floats:
-    """Draw every n-th arrival of a Poisson process in [0, `seconds`), which one of n replicas gets: gaps are sums of n
-    exponential ones."""
-    mean = rate * seconds / replicas
-    count = int(mean + SPARE * math.sqrt(mean)) + 16
-    times = np.cumsum(rng.gamma(replicas, 1 / rate, count))
+def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
+    """Draw the arrivals of a Poisson process in [0, `seconds`)."""
+    count = int(rate * seconds + SPARE * math.sqrt(rate * seconds)) + 16
+    times = np.cumsum(rng.exponential(1 / rate, count))
     return np.asarray(times[times < seconds], dtype=np.float64)
+
+
+def arrivals_in_turn(rate: float, replicas: int, first: int, seconds: float, rng: Generator) -> list[Floats]:
+    """Draw the arrivals that the `first` of the replicas get of a Poisson process that goes to them in turn. Of a large
+    fleet, those of the others are only waited for: their gaps have a gamma distribution together."""
+    if first == replicas:
+        due = poisson_arrivals(rate, seconds, rng)
+        return [due[turn::replicas] for turn in range(replicas)]
+    mean = rate * seconds
+    rounds = int((mean + SPARE * math.sqrt(mean)) / replicas) + 16
+    gaps = rng.exponential(1 / rate, (rounds, first))
+    gaps[:, 0] = rng.gamma(replicas - first + 1, 1 / rate, rounds)
+    times = np.cumsum(gaps.ravel()).reshape(rounds, first)
+    return [own[own < seconds] for own in times.T]
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,18 +170,20 @@ def _effect(
     began = run.meta.stages[0].start
     periods = tuple(_period(rows, span, began) for span in spans if span[1] > span[0])
     shares = [share for period in periods[1:] if (share := period.within) is not None]
+    failed = len(rows.filter(pl.col("latency").is_infinite() & pl.col("t_end").is_between(cause.start, until)))
     during = rows.filter(pl.col("t_sched").is_between(cause.start, cause.end))["latency"].to_numpy()
     if objectives:
         absorbed = bool(shares) and all(share >= max(o.q for o in objectives) for share in shares)
     else:
-        absorbed = recovered == 0 and bool(len(during)) and float((during > level).mean()) <= OUTSIDE / IN_A_ROW
+        stayed = not len(during) or float((during > level).mean()) <= OUTSIDE / IN_A_ROW
+        absorbed = recovered == 0 and not failed and stayed
     felt = rows.filter((pl.col("t_sched") < until) & (pl.col("t_first") >= cause.start) & pl.col("latency").is_finite())
     return Disruption(
         command=cause.command,
         start=(cause.start - began) / SECOND,
         end=(cause.end - began) / SECOND,
         peak=felt["latency"].max(),  # type: ignore[arg-type]
-        failed=len(rows.filter(pl.col("latency").is_infinite() & pl.col("t_end").is_between(cause.start, until))),
+        failed=failed,
         recovered=_since(due, recovered, cause.end),
         judged=bool(objectives),
         absorbed=absorbed,

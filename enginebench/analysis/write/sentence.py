@@ -323,7 +323,7 @@ def _month(candidate: Replicas, per: str = "") -> str:
 
 def _unsure(candidate: Replicas) -> str:
     if candidate.count is None:
-        return " (simulated)"
+        return " (simulated; fewer may be enough)" if candidate.at_most else " (simulated)"
     return "" if candidate.confirmed else UNSURE
 
 
@@ -372,7 +372,9 @@ def _gate(answer: GateAnswer) -> str:
     title = worst.column.full_title if isinstance(worst.column.measure, Quantity) else worst.column.title
     title += "" if worst.column.relative else " share"
     name = f"{title}{f' of {clean(worst.engine)}' if worst.engine else ''} at {clean(worst.stage)}"
-    if math.isinf(worst.change.value or 0.0):
+    if math.isinf(worst.change.value or 0.0) and worst.baseline.value == 0:
+        text = f"FAILED: {name} is up from 0"
+    elif math.isinf(worst.change.value or 0.0):
         text = f"FAILED: {name} falls among failed requests"
     else:
         text = f"FAILED: {name} is {_lower(worst.change, not worst.column.relative)} than the baseline"

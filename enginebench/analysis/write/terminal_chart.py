@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from enginebench.analysis.document import Axis, Figure, Point, Series
+from enginebench.analysis.document import TIMES_LIMIT, Axis, Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number, place_text
 from enginebench.analysis.write.phrases import limit_text, limit_title
 from enginebench.analysis.write.scale import Scale, spread
@@ -39,6 +39,8 @@ def chart(figure: Figure, width: int) -> list[str]:
 
 
 def _title(figure: Figure, place: str = "") -> str:
+    if figure.y.unit == TIMES_LIMIT:
+        return f"{clean(figure.y.title)} as a multiple of its limit{place}"
     limit = "" if figure.limit is None else f", {limit_title(figure)}"
     unit = figure.y.unit if figure.y.unit not in {"s", "B", "share", clean(figure.y.title)} else ""
     return f"{clean(figure.y.title)}{f', {unit}' if unit else ''}{place}{limit}"

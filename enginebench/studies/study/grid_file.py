@@ -191,7 +191,7 @@ def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
     if not all(map(math.isfinite, values)):
         raise UserMistake(f"{path}: inf and nan are no values of a grid.")
     if any(part.seconds < 0 or (part.limit is not None and part.limit <= 0) for part in grid.parts):
-        raise UserMistake(f"{path}: seconds and limit are above 0.")
+        raise UserMistake(f"{path}: seconds is 0 or more, and limit is above 0.")
     if grid.price is not None and grid.price.per_hour < 0:
         raise UserMistake(f"{path}: per_hour is a price, not {grid.price.per_hour:g}.")
     return grid

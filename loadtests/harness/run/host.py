@@ -7,6 +7,7 @@ import platform
 import socket
 import subprocess
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -64,13 +65,18 @@ def commit_here() -> str | None:
 
 
 def _gpus() -> str | None:
-    """Name the GPUs that the drivers of NVIDIA and AMD report: `2 × NVIDIA H200`; `None` without one."""
+    """Name the GPUs that NVIDIA's and AMD's drivers report, unless they are hidden: `2 × NVIDIA H200`."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"}:
+        return None
+    names: Counter[str] = Counter()
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        names = Counter(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with suppress(pynvml.NVMLError):  # a lost GPU
+                names[str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index)))] += 1
+        pynvml.nvmlShutdown()
     except Exception:  # the package, the library and the driver raise different exceptions
         return "AMD GPU" if os.path.exists("/dev/kfd") else None
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in names.items()) or None

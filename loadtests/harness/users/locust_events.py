@@ -162,11 +162,11 @@ class LocustProcess:
         options = environment.parsed_options
         assert options is not None
         stages = scenario.plan()
-        if scenario.command is not None:
-            check(scenario.command, stages[0])
         if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
             seconds = float(options.run_time or UNLIMITED)
             stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
+        if scenario.command is not None:
+            check(scenario.command, stages[0])
         processes: tuple[int, ...] = (0,)
         hosts = 1
         if isinstance(runner, MasterRunner):  # the id of a worker is its host's name and a random suffix

@@ -17,7 +17,7 @@ from enginebench.analysis.plan.measured import measured_stages
 from enginebench.analysis.plan.model import EngineModel, futures
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.requests import Lengths
-from enginebench.analysis.plan.simulation import ClosedLoop, arrivals_in_turn
+from enginebench.analysis.plan.simulation import ClosedLoop, arrivals_in_turn, poisson_arrivals
 from enginebench.analysis.plan.simulation import serve as simulate
 from enginebench.analysis.plan.step_cost import Fit, StepCost
 from enginebench.records.metrics import OBJECTIVES
@@ -146,17 +146,24 @@ def test_a_closed_loop_ends_after_so_many_requests_all_of_which_are_answered() -
 
 def test_arrivals_have_their_rate_and_are_independent() -> None:
     """The counts of a Poisson process have an index of dispersion of 1."""
-    times = arrivals_in_turn(10.0, 1, 20_000.0, np.random.default_rng(0))
+    times = poisson_arrivals(10.0, 20_000.0, np.random.default_rng(0))
     counts = np.bincount((times / 20).astype(int))
     assert len(times) / 20_000 == pytest.approx(10, rel=0.02)
     assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(1.0, abs=0.15)
 
 
-def test_a_replica_gets_every_nth_arrival(tmp_path: Path) -> None:
-    """Gaps are sums of three exponential ones: their squared coefficient of variation is 1/3."""
-    gaps = np.diff(arrivals_in_turn(30.0, 3, 2_000.0, np.random.default_rng(0)))
-    assert float(gaps.mean()) == pytest.approx(0.1, rel=0.02)
-    assert float(gaps.var() / gaps.mean() ** 2) == pytest.approx(1 / 3, rel=0.05)
+@pytest.mark.parametrize("first", [2, 5])
+def test_replicas_get_the_arrivals_in_turn(first: int) -> None:
+    """Gaps of a replica are sums of five exponential ones: their squared coefficient of variation is 1/5. The second
+    replica's turn is one gap after the first one's."""
+    found = arrivals_in_turn(50.0, 5, first, 2_000.0, np.random.default_rng(0))
+    assert len(found) == first
+    for own in found:
+        gaps = np.diff(own)
+        assert float(gaps.mean()) == pytest.approx(0.1, rel=0.02)
+        assert float(gaps.var() / gaps.mean() ** 2) == pytest.approx(1 / 5, rel=0.05)
+    both = min(map(len, found))
+    assert float((found[1][:both] - found[0][:both]).mean()) == pytest.approx(0.02, rel=0.05)
 
 
 def test_a_failed_request_is_no_pause_and_users_without_a_name_are_the_first_requests(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def test_a_search_by_tokens_needs_their_number(
 ) -> None:
     scenario = Scenario(by="users", slo=slo(objectives))
     with OddServer(Odd(chat=chat)) as server:
-        ask = partial(prepare, "capacity", scenario, RunSettings(runs=tmp_path), server.url, scenario.plan(), (0,), 1, 0.0)
+        settings = RunSettings(runs=tmp_path)
+        ask = partial(prepare, "capacity", scenario, settings, server.url, scenario.plan(), (0,), 1, 0.0)
         if refused is None:
             ask()
             return

@@ -83,8 +83,8 @@ def test_cells_are_every_combination_once_and_interleaved(tmp_path: Path) -> Non
         "kernels.smol.slow.1",
         "users.smol.fast.1",
         "kernels.smol.fast.1",
-        "users.smol.fast.1",
-        "users.smol.fast.2",
+        "users.smol.its-own.1",
+        "users.smol.its-own.2",
         "users.smol.slow.2",
         "users.smol.fast.2",
     ]
@@ -130,7 +130,7 @@ def test_engines_take_turns_at_being_first(engines: int, repeats: int) -> None:
             "per_hour is a price",
             id="no price",
         ),
-        pytest.param('kind = "load"', 'kind = "load"\nlimit = 0', "seconds and limit are above 0", id="no time"),
+        pytest.param('kind = "load"', 'kind = "load"\nlimit = 0', "limit is above 0", id="no time"),
         pytest.param(
             'label = "fast"', 'label = "fast"\noptions = { tpot = 0.5 }', "its-own is only compared with", id="alone"
         ),

@@ -27,6 +27,12 @@ def install(monkeypatch: pytest.MonkeyPatch, gpus: Sequence[Gpu]) -> None:
     """In place of `pynvml`."""
     nvml = ModuleType("pynvml")
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
+
+    def by_its_uuid(uuid: str) -> Gpu:
+        if uuid not in by_uuid:
+            raise RuntimeError("Not Found")
+        return by_uuid[uuid]
+
     for name, value in {
         "NVMLError": RuntimeError,
         "nvmlInit": lambda: None,
@@ -35,7 +41,7 @@ def install(monkeypatch: pytest.MonkeyPatch, gpus: Sequence[Gpu]) -> None:
         "nvmlSystemGetCudaDriverVersion_v2": lambda: 13_000,
         "nvmlDeviceGetCount": lambda: len(gpus),
         "nvmlDeviceGetHandleByIndex": lambda index: gpus[index],
-        "nvmlDeviceGetHandleByUUID": lambda uuid: by_uuid[uuid],
+        "nvmlDeviceGetHandleByUUID": by_its_uuid,
         "nvmlDeviceGetUUID": lambda gpu: gpu.uuid,
         "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(
             free=gpu.free, total=gpu.total, used=gpu.total - gpu.free
