@@ -34,6 +34,7 @@ from enginebench.records.metrics import (
     FAILURE_SHARE,
     OUTPUT_RATE,
     QUANTITY_BY_NAME,
+    TAILS,
     TPOT,
     TTFT,
     supported,
@@ -44,7 +45,7 @@ from enginebench.records.view import Estimate
 KEY = "candidates"
 GRADED = Column(QUANTITY_BY_NAME[CORRECT].title)
 LONGER = 1.2  # the table shows durations if one load was measured this many times as long as another
-SHOWN = ("p99", "p95", "p50")  # the highest percentile that enough requests support, if no SLO names one
+SHOWN = TAILS[::-1]  # the highest percentile that enough requests support, if no SLO names one
 DIFFERING = {Kind.MODEL: "model", Kind.MACHINE: "machine"}
 
 

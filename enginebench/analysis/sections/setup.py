@@ -10,7 +10,7 @@ from enginebench.analysis.document import ENGINE, Block, Cell, Code, Column, Num
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.files import PROFILE
-from enginebench.records.metrics import PERCENTILES, supported
+from enginebench.records.metrics import PERCENTILES, TAILS, supported
 from enginebench.records.view import Estimate, Missing
 
 Facts = Mapping[str, Any]
@@ -20,7 +20,7 @@ SOURCES: tuple[tuple[str, Callable[[RunSummary], Facts]], ...] = (
     ("Load generator", lambda run: run.host),
     ("Versions", lambda run: {**run.versions, "commit": run.commit, "url": run.url, "workers": run.workers}),
 )
-NUMBERS_KEPT = ("value", "p50", "p95", "p99", "count", "mean", "peak", "share")
+NUMBERS_KEPT = ("value", *TAILS, "count", "mean", "peak", "share")
 
 
 def setup(frame: Frame) -> Section:
