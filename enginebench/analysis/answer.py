@@ -38,8 +38,8 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class BestAnswer:
-    """The best of several engines against the next best one. `ratio` is that of `speed` at `stage`; `significant` is
-    `None` if repeats are missing for a test."""
+    """The best of several engines against the next best one; the `tied` ones have the capacity of that one. `ratio` is
+    that of `speed` at `stage`; `significant` is `None` if repeats are missing for a test."""
 
     best: Contender
     next: Contender
@@ -51,6 +51,7 @@ class BestAnswer:
     repeats: int
     candidates: int
     speed: Column = OUTPUT_RATE
+    tied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ class Series:
     points: tuple[Point, ...]
 
 
-TIMES_LIMIT = "× its limit"  # the unit of an axis on which an SLO's limit is 1
+TIMES_LIMIT = "divided by its limit"  # the unit of an axis on which an SLO's limit is 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,10 @@ def _target(run: RunSummary) -> Iterator[str]:
         yield from ("--url", next(_typed(run, "--url"), run.url))
     else:
         yield from ("--engine", str(engine["name"]))
-        for option in (*_typed(run, "-o"), *_typed(run, "--option")):
+        options = [*_typed(run, "-o"), *_typed(run, "--option")]
+        if run.command[:2] == ("enginebench", "study") and engine.get("dtype") not in {None, "", "none"}:
+            options.append(f"dtype={engine['dtype']}")
+        for option in options:
             yield from ("-o", option)
     if "--model" in words or (not by_url and "--engine" not in words):  # cells of a study name neither
         yield from ("--model", str(engine.get("model") or run.model))

@@ -129,6 +129,8 @@ def _best(frame: Frame) -> Answer:
         return NoAnswer.NO_COMMON_LOAD
     best, following = (_contender(frame, name) for name in frame.names[:2])
     compared = frame.compared(best.name, following.name)
+    loads = {name: capacity.load for name, capacity in frame.capacities.items() if capacity.load is not None}
+    tied = [name for name in frame.names[2:] if name in loads and loads[name] == loads.get(following.name)]
     view = next(stage for stage in frame.stages if stage.label == frame.stage)
     return BestAnswer(
         best=best,
@@ -141,6 +143,7 @@ def _best(frame: Frame) -> Answer:
         repeats=min(len(frame.engine(name).runs) for name in frame.names[:2]),
         candidates=len(frame.names),
         speed=frame.speed,
+        tied=tuple(tied),
     )
 
 

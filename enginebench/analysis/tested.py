@@ -94,7 +94,9 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         output_tokens=means[OUTPUT_TOKENS],
         open_loop=any(stage.is_open for stage in stages),
         unit=stages[0].load_unit if stages else "",
-        loads=tuple(sorted({stage.load for stage in stages})),
+        loads=tuple(sorted({stage.load for stage in stages}))
+        if len({stage.load_unit for stage in stages}) == 1
+        else (),
         stages=tuple(labels) if all(label.endswith(LENGTHS) for label in labels) else (),
         profile=next(iter(profiles)) if len(profiles) == 1 else (),
         trace=next(iter(traces)) if len(traces) == 1 else None,

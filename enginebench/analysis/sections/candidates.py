@@ -108,6 +108,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
         (Column("per 1M output tokens at full load", rank=3), lambda row: _dollars(costs.get(row.engine))),
+        *([(Column("measured at", text=True, rank=1), lambda row: Word(row.stage))] if peak else []),
         (Column(f"requests within the limits{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{speed}{at}"), lambda row: _speed(frame, row, frame.speed)),
         (GRADED, lambda row: _correct(frame, row)),
@@ -129,9 +130,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         return _table(frame, "Candidates", columns, rows)
     prices = {round(r.month / r.number / HOURS_A_MONTH, 4) for r in replicas if r.month is not None and r.number}
     price = f"; a replica costs ${prices.pop():.2f} an hour" if len(prices) == 1 else ""
-    missed = any(capacity.load is None for capacity in frame.capacities.values())
-    at = f"its highest load within the SLO{', or at the lowest load measured' if missed else ''}"
-    return _table(frame, f"Candidates, each at {at}{price}", columns, rows)
+    return _table(frame, f"Candidates{price}", columns, rows)
 
 
 def _load(load: float) -> Cell:

@@ -203,7 +203,12 @@ def _by_capacity(answer: BestAnswer) -> str:
     text = f"{first} meets the SLO at {_highest(best.capacity)}"
     capacity = following.capacity
     if capacity is not None and capacity.load is not None:
-        text += f" and {second}{_rank(answer, ',')} at {load_number(capacity.load)}{_remarks(capacity)}"
+        others = [second, *map(clean, answer.tied)]
+        if answer.tied:
+            named = in_words(others) if len(others) <= MAX_NAMES else f"{len(others)} others"
+            text += f" and {named} at {load_number(capacity.load)}"
+        else:
+            text += f" and {second}{_rank(answer, ',')} at {load_number(capacity.load)}{_remarks(capacity)}"
     elif capacity is not None and capacity.beyond is not None:
         text += f"; {second}{_rank(answer, ',')} misses it at {load_text(capacity.beyond, capacity.unit)}"
     if answer.ratio.value is None or math.isinf(answer.ratio.value):
@@ -214,7 +219,8 @@ def _by_capacity(answer: BestAnswer) -> str:
         return f"{text} their {measure} no significant difference."
     if answer.speed != OUTPUT_RATE:
         return f"{text} {answer.speed.title} of {first} is {_lower(answer.ratio)}{_runs(answer)}."
-    return f"{text} {first} serves {_ratio(answer.ratio)} the tokens/s of {second}{_runs(answer)}."
+    rank = _rank(answer) if answer.tied else ""
+    return f"{text} {first} serves {_ratio(answer.ratio)} the tokens/s of {second}{rank}{_runs(answer)}."
 
 
 def _highest(capacity: Capacity | None) -> str:
@@ -283,6 +289,9 @@ def _replicas(answer: ReplicasAnswer) -> str:
         return f"No number of replicas for {peak} is known: {'; '.join(texts)}."
     first = planned[0]
     count = counted(first.number or 0, "replica")
+    capacity = first.capacity if first.count is not None else None
+    if capacity is not None and capacity.beyond is None and capacity.unknown is None:  # no higher load was tested
+        count = f"up to {count}"
     if len(answer.candidates) == 1:
         return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
     equal = [candidate for candidate in planned if (candidate.number, candidate.month) == (first.number, first.month)]
@@ -301,6 +310,11 @@ def _replicas(answer: ReplicasAnswer) -> str:
 def _further(last: Replicas, further: Sequence[Replicas]) -> Iterator[str]:
     """Compare further candidates with the last one that has been named: `2 others cost more`."""
     if not further:
+        return
+    if len(further) == 1:
+        (candidate,) = further
+        cost = "" if candidate.month is None else f", ${significant(candidate.month)}"
+        yield f"{clean(candidate.name)} needs {candidate.number:,}{cost}"
         return
     priced = last.month is not None
     values = [(candidate.month if priced else candidate.number) or 0 for candidate in (last, *further)]

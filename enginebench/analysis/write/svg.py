@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from enginebench.analysis.document import Figure, Point, Series
+from enginebench.analysis.document import TIMES_LIMIT, Figure, Point, Series
 from enginebench.analysis.write.cells import clean, load_number
 from enginebench.analysis.write.marks import STATUSES, mark, status_of, statuses, steps
 from enginebench.analysis.write.palette import slots_of, variables
@@ -231,6 +231,7 @@ class _Drawing:
         axis = self.figure.y
         value = INFINITE if point.failed else format_value(point.y, axis.unit)
         unit = "" if axis.unit in {"s", "B", "share"} else f" {axis.unit}"
+        unit = " × the limit" if axis.unit == TIMES_LIMIT else unit
         place = clean(point.label) or f"{load_number(point.x)} {self.figure.x.unit}"
         ends = [format_value(end, axis.unit) for end in (point.low, point.high) if end is not None]
         interval = f" [{', '.join(ends)}]" if len(ends) == 2 else ""

@@ -210,6 +210,11 @@ BESTS: list[tuple[Answer, str]] = [
         "b meets the SLO at 24 users (the highest tested, not confirmed) and a, the next best, at 10 (not confirmed).",
     ),
     (
+        replace(BY_CAPACITY, tied=("c",)),
+        "b meets the SLO at 24 users and a and c at 10; "
+        "at 24 users b serves 1.46× [1.45, 1.47] the tokens/s of a, the next best.",
+    ),
+    (
         replace(BY_CAPACITY, ratio=Estimate(1.5), significant=None, repeats=1),
         "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
         "at 24 users b serves 1.5× the tokens/s of a (one run each).",
@@ -245,7 +250,7 @@ REPLICAS: list[tuple[Answer, str]] = [
         ReplicasAnswer(
             Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40)), True
         ),
-        "Plan 12 replicas of a, c or d for 100 users, $15,768 a month (not confirmed); 1 other costs as much or more.",
+        "Plan 12 replicas of a, c or d for 100 users, $15,768 a month (not confirmed); b needs 40, $6,570.",
     ),
     (
         ReplicasAnswer(Users(120), (few, replace(few, name="c", capacity=b)), True),
@@ -267,7 +272,7 @@ REPLICAS: list[tuple[Answer, str]] = [
     ),
     (
         ReplicasAnswer(Users(120), (few, many, replace(few, name="d", count=1, month=20000.0)), True),
-        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed); 1 other costs more.",
+        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed); d needs 1, $20,000.",
     ),
     (
         ReplicasAnswer(
