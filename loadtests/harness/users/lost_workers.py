@@ -55,15 +55,12 @@ class LostWorkers:
     def finish(self) -> None:
         self._update(self._missing())
         run, now = self._run, self._now()
-        lost = (
-            replace(
-                process,
-                arrivals=missing_arrivals(
-                    process.t, run.plan.share(int(process.worker)), run.meta.stages, run.arrival_times, now
-                ),
-            )
-            for process in self._lost.values()
-        )
+        lost = []
+        for process in self._lost.values():
+            index = int(process.worker)
+            last = last_scheduled(run.folder / f"requests-{index}.jsonl", process.t)  # it sent some more as it ended
+            missing = missing_arrivals(last, run.plan.share(index), run.meta.stages, run.arrival_times, now)
+            lost.append(replace(process, t=last, arrivals=missing))
         run.meta = replace(run.meta, lost=tuple(lost))
 
     def _missing(self) -> set[str]:
