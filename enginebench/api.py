@@ -46,9 +46,9 @@ class Runs:
         """Raises `UserMistake` if no run has this label or stage."""
         labels = {summary.label for summary in self.summaries}
         stages = {view.label for summary in self.summaries for view in summary.stages}
-        for name, known in ((baseline, labels), (stage, stages)):
-            if name is not None and name not in known:
-                raise UserMistake(f"there are no runs of `{name}`; {choose_from(name, sorted(known))}")
+        for name, choices in ((baseline, labels), (stage, stages)):
+            if name is not None and name not in choices:
+                raise UserMistake(f"there are no runs of `{name}`; {choose_from(name, sorted(choices))}")
         return frame_of(self.summaries, baseline, stage=stage)
 
     @property

@@ -89,7 +89,7 @@ def _words(file: Path) -> list[str]:
 
 
 def visible_names(visible: str | None) -> list[str] | None:
-    """Split the value of CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, up to the first name that is none; `None` if it
+    """Split the value of CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, up to the first empty name or `-1`; `None` if it
     is not set."""
     if visible is None:
         return None

@@ -203,9 +203,9 @@ def _by_capacity(answer: BestAnswer) -> str:
     text = f"{first} meets the SLO at {_highest(best.capacity)}"
     capacity = following.capacity
     if capacity is not None and capacity.load is not None:
-        others = [second, *map(clean, answer.tied)]
+        tied = [second, *map(clean, answer.tied)]
         if answer.tied:
-            named = in_words(others) if len(others) <= MAX_NAMES else f"{len(others)} others"
+            named = in_words(tied) if len(tied) <= MAX_NAMES else f"{len(tied)} others"
             text += f" and {named} at {load_number(capacity.load)}"
         else:
             text += f" and {second}{_rank(answer, ',')} at {load_number(capacity.load)}{_remarks(capacity)}"

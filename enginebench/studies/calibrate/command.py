@@ -68,8 +68,8 @@ def calibrate(
         raise typer.Exit(2) from None
     path = path_here(processes)
     try:
-        said = f"Saved in {path}" if keep(measured, path) else f"Not saved: {path} has a calibration of more loads."
+        outcome = f"Saved in {path}" if keep(measured, path) else f"Not saved: {path} has a calibration of more loads."
     except OSError as error:
-        said = f"Not saved: {path} cannot be written ({error.strerror})."
+        outcome = f"Not saved: {path} cannot be written ({error.strerror})."
     deliver(document_of(measured), output or (), as_json)
-    log.print(said, soft_wrap=True)
+    log.print(outcome, soft_wrap=True)
