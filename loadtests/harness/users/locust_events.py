@@ -26,8 +26,8 @@ from locust.runners import MasterRunner, Runner, WorkerRunner
 
 from enginebench.records.exit_codes import GOOD, INVALID, NOT_ENOUGH
 from enginebench.records.files import read_requests
-from enginebench.records.load import Rate, Users
-from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
+from enginebench.records.load import Rate
+from enginebench.records.stage import SECOND, Stage
 from loadtests.harness.live.exporter import MetricsServer, serve
 from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
 from loadtests.harness.recording.otel import SpanSender, check_installed
@@ -54,7 +54,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per 
 
 GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
 LAST_SCRAPE = 15.0  # seconds for which the exporter outlives its run, so that Prometheus sees how it ended
-UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time
+DEFAULT = Scenario()  # of a locustfile without one
 Read = TypeVar("Read")
 # For every message that changes the number of users, Locust's workers build the whole argument parser once per option,
 # which blocks the event loop for a tenth of a second when a stage begins. The result never changes.
@@ -70,7 +70,7 @@ class LocustProcess:
     """
 
     def __init__(self) -> None:
-        self.scenario: Scenario | None = None
+        self.scenario = DEFAULT
         self.run: Run | None = None
         self._last: Run | None = None  # the current run, or the one before
         self._exporter: MetricsServer | None = None  # of `_last`
@@ -90,14 +90,14 @@ class LocustProcess:
         ):
             event.add_listener(listener)  # type: ignore[no-untyped-call]
 
-    def take_scenario(self, scenario: Scenario | None) -> None:
+    def take_scenario(self, scenario: Scenario) -> None:
         """Take the scenario of a user class that has been defined."""
-        if self.scenario is not None:
+        if self.scenario is not DEFAULT:
             sys.exit("one scenario at a time: give Locust a single file, with one user class that has a scenario.")
         self.scenario = scenario
 
     def _add_options(self, parser: Any, **_: Any) -> None:
-        add_options(parser, self.scenario or Scenario())
+        add_options(parser, self.scenario)
 
     def _initialise(self, environment: Environment, **_: Any) -> None:
         runner, options = environment.runner, environment.parsed_options
@@ -133,7 +133,7 @@ class LocustProcess:
         raise_priority()
         try:
             values = vars(options) | {"command": self._command}
-            scenario, settings = _in_thread(lambda: read_options(values, self.scenario or Scenario()))
+            scenario, settings = _in_thread(lambda: read_options(values, self.scenario))
             if settings.opentelemetry:
                 check_installed()
             _in_thread(scenario.recorded)  # from now on it is cached
@@ -142,8 +142,7 @@ class LocustProcess:
                 check_users_fit(plan.meta.plan, plan.meta.workers)
             else:
                 plan = self._plan(environment, runner, scenario, settings)
-                if environment.shape_class is not None:
-                    logger.info(duration_of(scenario).sentence())
+                logger.info(duration_of(scenario).sentence())
                 plans.send(plan, options)
                 environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
             self.run = self._last = Run(environment, scenario, settings, plan)
@@ -162,9 +161,6 @@ class LocustProcess:
         options = environment.parsed_options
         assert options is not None
         stages = scenario.plan()
-        if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
-            seconds = float(options.run_time or UNLIMITED)
-            stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
         if scenario.command is not None:
             check(scenario.command, stages[0])
         processes: tuple[int, ...] = (0,)

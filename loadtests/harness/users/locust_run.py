@@ -53,7 +53,7 @@ class Run(RunFacts):
             (lambda: int(runner.user_count)) if makes_load else None,
             self.generator.recorder if self.generator is not None else None,
         )
-        self.planner = Planner(self, self.generator, environment) if plans else None
+        self.planner = Planner(self, self.generator, runner) if plans else None
         self._reporter: gevent.Greenlet[..., None] | None = None
         if isinstance(runner, WorkerRunner):
             assert self.generator is not None

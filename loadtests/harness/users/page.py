@@ -23,7 +23,6 @@ from loadtests.harness.live.live_text import cell, findings_text, phase_of, slo_
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.run.duration import duration_of
 from loadtests.harness.run.options import read_options
-from loadtests.harness.scenario import Scenario
 from loadtests.harness.users.failures import forget, last_failure
 from loadtests.harness.users.locust_events import current_run, process
 from loadtests.harness.users.locust_run import Run
@@ -135,7 +134,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         """Describe the stages and their time for the values of the start form, or say what is wrong with them."""
         values = {name: text for name, text in request.args.items() if name in shown}
         try:
-            scenario, _ = read_options(vars(environment.parsed_options) | values, process.scenario or Scenario())
+            scenario, _ = read_options(vars(environment.parsed_options) | values, process.scenario)
             return Response(duration_of(scenario).sentence(), mimetype="text/plain")
         except UserMistake as mistake:
             return Response(str(mistake), mimetype="text/plain")

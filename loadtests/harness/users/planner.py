@@ -13,8 +13,7 @@ from typing import Any
 import gevent
 import msgspec
 from gevent.event import Event
-from locust.env import Environment
-from locust.runners import MasterRunner
+from locust.runners import MasterRunner, Runner
 
 from enginebench.records.files import JOURNAL, close_journal
 from enginebench.records.run import JournalLine
@@ -46,16 +45,14 @@ class Planner:
     earlier ones.
     """
 
-    def __init__(self, run: RunFacts, generator: LoadGenerator | None, environment: Environment) -> None:
-        runner, search = environment.runner, run.scenario.search_plan()
-        assert runner is not None
+    def __init__(self, run: RunFacts, generator: LoadGenerator | None, runner: Runner) -> None:
+        search = run.scenario.search_plan()
         self.changed = Event()
         self.control = StageControl(run.plan.meta.plan, self._stage_of_growth)
         self.control.begin(0)
         own = generator.counts if generator is not None else None
         self.live = LiveRun(run.folder, run.start, run.metrics, own, lambda: run.meta, lambda: int(runner.user_count))
         self._run, self._generator, self._runner = run, generator, runner
-        self._ends_when_stopped = environment.shape_class is None
         self._journal = Recorder(run.folder / JOURNAL)
         self._prober = Prober(search) if search is not None else None
         self._reports: dict[str, StageProgress] = {}
@@ -105,13 +102,11 @@ class Planner:
             self._lost_workers.note_message(worker)
 
     def end_stages(self, now: Nanoseconds) -> None:
-        """End the current stage, unless the plan is over. A run without a shape is complete when it is stopped."""
+        """End the current stage, unless the plan is over."""
         gevent.killall(self._background)
         if self._lost_workers is not None:
             self._lost_workers.finish()
         if not self.control.over:
-            if self._ends_when_stopped:
-                self.control.end_window(now)
             self.control.stop(now)
             self._announce()
         if self._command is not None:

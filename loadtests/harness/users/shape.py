@@ -1,4 +1,4 @@
-"""The stages of a run as Locust's load shape, which a locustfile with a scenario gets automatically."""
+"""The stages of a run as Locust's load shape, which every locustfile gets automatically."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class Stages(LoadTestShape):
     def _before_the_start(self) -> tuple[int, float]:
         """Return the load of the first stage, with which Locust starts the test."""
         assert self.runner is not None
-        assert locust_events.process.scenario is not None
         try:
             scenario, _ = read_options(vars(self.runner.environment.parsed_options), locust_events.process.scenario)
             first = scenario.plan()[0]
@@ -77,9 +76,7 @@ class Stages(LoadTestShape):
 
 @events.init.add_listener
 def _follow_the_scenario(environment: Environment, **_: Any) -> None:
-    """Give the locustfile a shape, unless it has one of its own."""
-    if locust_events.process.scenario is None or environment.shape_class is not None:
-        return
+    """Give the locustfile a shape."""
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
     ineffective = next((flag for name, flag in LOCUST_OPTIONS.items() if options.get(name)), None)
     if ineffective is not None and not isinstance(environment.runner, WorkerRunner):

@@ -35,12 +35,11 @@ PAUSE_AFTER_FAILURE = 1.0  # seconds: a user whose request is refused does not r
 
 class ModelUser(User):
     """A locustfile defines one subclass, whose `scenario` decides the load shape. Override `next_request` to send other
-    requests. Without a scenario, Locust's own `--users` and `--run-time` apply.
-    """
+    requests."""
 
     abstract = True
     host = "http://127.0.0.1:8000"
-    scenario: ClassVar[Scenario | None] = None
+    scenario: ClassVar[Scenario]
     _leaving = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:

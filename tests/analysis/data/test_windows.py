@@ -78,7 +78,7 @@ def test_the_window_is_the_recorded_one(tmp_path: Path) -> None:
 
 
 def test_a_window_without_a_known_length_is_measured_to_the_last_instant(tmp_path: Path) -> None:
-    """Locust without a shape plans a day; a killed run leaves that plan behind."""
+    """A killed run may leave a plan of a day behind."""
     records = [record(k, k * SECOND // 10) for k in range(100)]
     day = Stage(0, plan_of(1, 0.0, 24 * 3600.0), 0, 0)
     stage = summarise(load_run(write_run(tmp_path / "run", meta_of((day,)), records))).stages[0]
