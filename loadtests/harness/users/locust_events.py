@@ -72,8 +72,8 @@ class LocustProcess:
     def __init__(self) -> None:
         self.scenario = DEFAULT
         self.run: Run | None = None
-        self._last: Run | None = None  # the current run, or the one before
-        self._exporter: MetricsServer | None = None  # of `_last`
+        self.last: Run | None = None  # the current run, or the one before
+        self._exporter: MetricsServer | None = None  # of `last`
         self._spans: SpanSender | None = None  # of `run`
         self._environment: Environment | None = None
         self._initialised = Event()
@@ -145,7 +145,7 @@ class LocustProcess:
                 logger.info(duration_of(scenario).sentence())
                 plans.send(plan, options)
                 environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
-            self.run = self._last = Run(environment, scenario, settings, plan)
+            self.run = self.last = Run(environment, scenario, settings, plan)
             self._export(self.run)
             if self.run.planner is not None and settings.opentelemetry:
                 self._spans = SpanSender(self.run.folder, self.run.traced, plan.start_wall)
@@ -206,9 +206,9 @@ class LocustProcess:
                 self.run.planner.take_progress(msg.node_id, msg.data)
 
     def _take_counts(self, msg: Any, **_: Any) -> None:
-        if self._last is not None and self._last.planner is not None:  # the last counts come after the run's end
+        if self.last is not None and self.last.planner is not None:  # the last counts come after the run's end
             with _reading(msg):
-                self._last.planner.take_counts(msg.node_id, msg.data)
+                self.last.planner.take_counts(msg.node_id, msg.data)
 
     def _enter_stage(self, msg: Any, **_: Any) -> None:
         if self.run is not None and self.run.generator is not None:
@@ -217,7 +217,7 @@ class LocustProcess:
     def _finished_files(self, runner: Runner) -> tuple[Path, ...]:
         if self.run is not None:
             runner.stop()
-        return self._last.files if self._last is not None else ()
+        return self.last.files if self.last is not None else ()
 
     # The end of a run.
 

@@ -18,13 +18,12 @@ from enginebench.records.metrics import IN_FLIGHT, columns
 from enginebench.records.stage import SECOND, Stage
 from enginebench.records.view import StageView
 from enginebench.settings.schema import UserMistake
-from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.live_text import cell, findings_text, phase_of, slo_text
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.run.duration import duration_of
 from loadtests.harness.run.options import read_options
 from loadtests.harness.users.failures import forget, last_failure
-from loadtests.harness.users.locust_events import current_run, process
+from loadtests.harness.users.locust_events import process
 from loadtests.harness.users.locust_run import Run
 
 START_LIMIT = 30 * SECOND
@@ -34,38 +33,29 @@ SCRIPT = "enginebench/page.js"
 PLAN = "enginebench/plan"
 
 
-class ShownRun:
-    """Show the current run, or the last one."""
-
-    def __init__(self, run: Run, live: LiveRun) -> None:
-        self.run, self.live = run, live
-
-    def rows(self) -> list[dict[str, str]]:
-        """Return a row of `titles` for each stage that has begun, the newest first."""
-        document, stages = self.live.document, self.run.meta.stages
-        rows = []
-        for stage in reversed(stages):
-            view = document.stage(stage.index)
-            row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
-            row["phase"] = phase_of(stage)
-            row["slo"] = self._slo(stage, view)
-            row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
-            row |= {column.key: cell(view, column) for column in columns("live")}
-            row[IN_FLIGHT] = f"{document.in_flight:,}" if stage.end is None else ""
-            row["findings"] = findings_text(view)
-            rows.append(dict.fromkeys(titles(), "") | row)
-        return rows
-
-    def _slo(self, stage: Stage, view: StageView | None) -> str:
-        """Return the verdict, or the stage's phase until there is one; empty without an SLO."""
-        if not self.live.metrics.objectives.for_all:
-            return ""
-        if stage.end is None:
-            return "counting"
-        return slo_text(view) if view is not None and view.judgements else "judging"
+def _rows(run: Run) -> list[dict[str, str]]:
+    """Return a row of `titles` for each stage that has begun, the newest first."""
+    assert run.planner is not None
+    document = run.planner.live.document
+    rows = []
+    for stage in reversed(run.meta.stages):
+        view = document.stage(stage.index)
+        row = {"stage": f"{stage.index + 1}", "load": stage.label if view is None else view.label}
+        row["phase"] = phase_of(stage)
+        row["slo"] = _slo(stage, view) if run.metrics.objectives.for_all else ""
+        row |= {"answered": f"{view.ok:,}", "failed": f"{view.failed:,}"} if view is not None else {}
+        row |= {column.key: cell(view, column) for column in columns("live")}
+        row[IN_FLIGHT] = f"{document.in_flight:,}" if stage.end is None else ""
+        row["findings"] = findings_text(view)
+        rows.append(dict.fromkeys(titles(), "") | row)
+    return rows
 
 
-_shown: ShownRun | None = None
+def _slo(stage: Stage, view: StageView | None) -> str:
+    """Return the verdict, or the stage's phase until there is one."""
+    if stage.end is None:
+        return "counting"
+    return slo_text(view) if view is not None and view.judgements else "judging"
 
 
 @events.init.add_listener
@@ -115,7 +105,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
     @page.app.after_request
     def add_rows(response: Response) -> Response:
         if request.path.endswith("/stats/requests") and response.status_code == 200:
-            rows = _shown.rows() if _shown is not None else []
+            rows = _rows(process.last) if process.last is not None else []
             stats = json.loads(response.get_data()) | {"extended_stats": [{"key": KEY, "data": rows}]}
             response.set_data(json.dumps(stats))
         return response
@@ -152,15 +142,6 @@ def _failure_to_start(environment: Environment) -> str | None:
     while runner.state == STATE_INIT and last_failure() is None and monotonic_ns() < limit:
         gevent.sleep(0.02)
     return last_failure()
-
-
-@events.test_start.add_listener
-def _show(environment: Environment, **_: Any) -> None:
-    global _shown
-    run = current_run()
-    if environment.web_ui is None or run is None or run.planner is None:
-        return
-    _shown = ShownRun(run, run.planner.live)
 
 
 def titles() -> dict[str, str]:
