@@ -44,9 +44,9 @@ class LiveRun:
         meta: Callable[[], RunMeta],
         users: Callable[[], int],
     ) -> None:
-        self.metrics = metrics
+        self.metrics, self.meta, self.users = metrics, meta, users
         self.document = LiveDocument()
-        self._folder, self._start, self._own, self._meta, self._users = folder, start, own, meta, users
+        self._folder, self._start, self._own = folder, start, own
         self._workers: dict[str, LiveCounts] = {}
         self._views: dict[int, tuple[Stage, StageView]] = {}
         self._changed: set[int] = set()  # stages whose views are outdated
@@ -67,14 +67,6 @@ class LiveRun:
         self.publish()
 
     @property
-    def meta(self) -> RunMeta:
-        return self._meta()
-
-    @property
-    def users(self) -> int:
-        return self._users()
-
-    @property
     def scheduled(self) -> int:
         """Count the requests that were due so far."""
         return sum(process.scheduled for process in self._processes())
@@ -87,7 +79,7 @@ class LiveRun:
     def is_open(self) -> bool:
         """Return whether the current stage is an open loop, whose users only send the arrivals. Before the first stage,
         return whether any planned one is."""
-        meta = self._meta()
+        meta = self.meta()
         loads = [meta.stages[-1].load] if meta.stages else [stage.load for stage in meta.plan]
         return any(isinstance(load, Rate) for load in loads)
 
@@ -110,7 +102,7 @@ class LiveRun:
 
     def publish(self, between: Callable[[], object] = lambda: None) -> None:
         """Bring the views up to date, and call `between` after each."""
-        meta, now = self._meta(), time.monotonic_ns() - self._start
+        meta, now = self.meta(), time.monotonic_ns() - self._start
         if self._own is not None:
             self._changed |= self._own.changes()
         keys = keys_of(meta.plan)

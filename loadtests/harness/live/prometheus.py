@@ -51,7 +51,7 @@ def name_of(declared: Metric | Quantity) -> str:
 
 def families(live: LiveRun, started: float) -> Iterator[Family]:
     """Yield one family at a time. `started` is when the run began, in seconds since 1970."""
-    meta = live.meta
+    meta = live.meta()
     objectives = RunObjectives.from_workload(meta.workload)
     common = {"run": meta.run_id, "scenario": meta.scenario, "engine": meta.label, "model": meta.model or "unknown"}
     yield _family("run_info", "gauge", "The current run, or the last one.", [({**common, "server": meta.url}, 1.0)])
@@ -78,11 +78,12 @@ def families(live: LiveRun, started: float) -> Iterator[Family]:
 
 def _momentary(common: Labels, live: LiveRun) -> Iterator[Family]:
     """Yield the current values of all processes together, without those that do not apply."""
-    stage = live.meta.stages[-1] if live.meta.stages else None
-    labels = {**common, "stage": keys_of(live.meta.plan)[stage.index].label if stage is not None else ""}
+    meta = live.meta()
+    stage = meta.stages[-1] if meta.stages else None
+    labels = {**common, "stage": keys_of(meta.plan)[stage.index].label if stage is not None else ""}
     values = {
         STAGE_INDEX: stage.index if stage is not None else 0,
-        USERS: None if live.is_open else live.users,
+        USERS: None if live.is_open else live.users(),
         IN_FLIGHT: live.in_flight,
         RECENT_OFFERED_RATE: live.recent_offered_rate if live.is_open else None,
     }
