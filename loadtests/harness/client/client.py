@@ -31,6 +31,7 @@ from loadtests.harness.client.stamped_connection import Connection, open_connect
 from loadtests.harness.client.tls import tls_context
 from loadtests.harness.client.trace_context import traceparent
 
+CONNECT_TIMEOUT = 10.0  # seconds
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer within which a server's close is no idle timeout
 QUICK_CLOSES = 3  # in a row: fewer may have another reason, such as a restart of the server
 
@@ -57,8 +58,6 @@ class Client:
         headers: Mapping[str, str] = MappingProxyType({}),
         signer: Signer | None = None,
         insecure: bool = False,
-        connect_timeout: float = 10.0,
-        silence_timeout: float = 60.0,
         request_timeout: float = 600.0,
         patience: float | None = None,
         epoch: int = 0,
@@ -67,10 +66,10 @@ class Client:
         """`Address.parse` reads `url`. Every request has `headers` and those of `signer`; of two with the same name,
         that of `headers` is sent.
 
-        Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
-        after which the user disconnects if no content has arrived. Stamps of records count from `epoch`, a reading of
-        `time.monotonic_ns()`. With `traced_run`, requests have a `traceparent` of that run. Raises `UserMistake` if
-        `url` is no http or https address or a header has a line break.
+        `patience` is the seconds from `t_sched` after which the user disconnects if no content has arrived. There is no
+        limit on silence: a queued request may wait long for its first token. Stamps of records count from `epoch`, a
+        reading of `time.monotonic_ns()`. With `traced_run`, requests have a `traceparent` of that run. Raises
+        `UserMistake` if `url` is no http or https address or a header has a line break.
         """
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
@@ -78,8 +77,6 @@ class Client:
         self._header_names = {name.lower() for name in headers}
         self._sent = dict(headers)  # including those of the last signature
         self._signer = signer
-        self._connect_timeout = connect_timeout
-        self._silence_timeout = silence_timeout
         self._request_timeout = request_timeout
         self._patience = inf if patience is None else patience
         self._epoch = epoch
@@ -101,7 +98,7 @@ class Client:
             self._closed_by_server()
             self.close()
         if self._connection is None:
-            self._connection = open_connection(self._address, self._tls, self._connect_timeout)
+            self._connection = open_connection(self._address, self._tls, CONNECT_TIMEOUT)
 
     def request(self, call: Call, on_end: Callable[[RequestRecord], None] = lambda _: None) -> RequestRecord:
         """Send `call`, wait for the whole answer, complete the call's record, pass it to `on_end` and return it.
@@ -130,7 +127,7 @@ class Client:
             record.t_connect = t_connect - self._epoch
         record.round_trip = self._connection.round_trip
         answer = call.dialect.answer()
-        exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
+        exchange = Exchange(self._connection, answer, call.streamed, self._request_timeout)
         exchange.start(message, self._epoch + record.t_sched + self._patience * 1e9)
         resent = False
         try:

@@ -35,14 +35,12 @@ UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # media types 
 class Exchange:
     """Use it once: `start`, `wait`, `complete`."""
 
-    def __init__(
-        self, connection: Connection, answer: Answer, streamed: bool, silence_timeout: float, request_timeout: float
-    ) -> None:
+    def __init__(self, connection: Connection, answer: Answer, streamed: bool, request_timeout: float) -> None:
         """`answer` is an empty answer of the API's dialect."""
         self._connection = connection
         self._receive = connection.receive
         self._streamed = streamed
-        self._silence_timeout, self._request_timeout = silence_timeout, request_timeout
+        self._request_timeout = request_timeout
         self._response = Response()
         self._answer = answer
         self._last_event = answer.last_event
@@ -85,7 +83,7 @@ class Exchange:
         self._connection.prepare(message)
         self._readable.start(self.on_readable)
         self._leaves_at = leaves_at
-        self._arm(min(self._silence_timeout, self._request_timeout, (leaves_at - monotonic_ns()) / 1e9))
+        self._arm(min(self._request_timeout, (leaves_at - monotonic_ns()) / 1e9))
         try:
             self.t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send()
@@ -164,7 +162,7 @@ class Exchange:
     def on_timer(self) -> None:
         now = monotonic_ns()
         assert self.t_send is not None
-        silent, running = (now - self._last_read) / 1e9, (now - self.t_send) / 1e9
+        left = self._request_timeout - (now - self.t_send) / 1e9
         if now >= self._leaves_at:
             self._parse()
             if not self._answer.user:
@@ -173,15 +171,11 @@ class Exchange:
         if self._ending is not None:
             return
         if self._answer.done is not None:
-            self._end("silent", None)
-        elif running >= self._request_timeout:
+            self._end("too_long", None)
+        elif left <= 0:
             self._parse()
             self._end("too_long", f"not complete after {self._request_timeout:g} s")
-        elif silent >= self._silence_timeout:
-            self._parse()
-            self._end("silent", f"no byte for {self._silence_timeout:g} s")
         else:
-            left = min(self._silence_timeout - silent, self._request_timeout - running)
             self._arm(min(left, (self._leaves_at - now) / 1e9))
 
     def _arm(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.client.model_answer import Answer, error_in, message_of
 from loadtests.harness.client.response import Response
 
-Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "exhausted", "cut_off"]
+Ending = Literal["complete", "closed", "lost", "too_long", "malformed", "exhausted", "cut_off"]
 OF_LOAD = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY}  # 429 and 503 are `rejected`
 FAILED_REASONS = {"abort", "error", "content_filter"}
 EXHAUSTION = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
@@ -57,7 +57,7 @@ def outcome_of(
             return "disconnected", f"the stream ended without {last} and without a finish reason"
         case "closed" | "lost":
             return "disconnected", detail or "the server closed the connection before its answer was complete"
-        case "silent" | "too_long":
+        case "too_long":
             return "timeout", detail
         case "malformed":
             return "bad_stream", detail

@@ -99,8 +99,6 @@ class ModelUser(User):
             headers=run.access.headers,
             signer=run.access.signer,
             insecure=run.access.insecure,
-            # A queued request may be silent for a long time before its first token: only the whole request has a limit.
-            silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
             patience=run.scenario.patience,
             epoch=run.start,

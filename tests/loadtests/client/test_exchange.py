@@ -57,7 +57,7 @@ def test_one_byte_at_a_time_is_no_different() -> None:
 
 def test_a_long_answer_does_not_pile_up() -> None:
     connection = Reads([HEAD, *[frame(token())] * 1000])
-    exchange = Exchange(connection, CompletionAnswer(), True, 60.0, 600.0)
+    exchange = Exchange(connection, CompletionAnswer(), True, 600.0)
     exchange.start(b"")
     most = 0
     while connection.left:
@@ -71,7 +71,7 @@ def test_a_mistake_of_our_own_ends_the_request(monkeypatch: pytest.MonkeyPatch) 
         raise ZeroDivisionError("an unforeseen mistake")
 
     monkeypatch.setattr("loadtests.harness.client.model_answer.Answer.feed", fail)
-    exchange = Exchange(Reads([ANSWER]), CompletionAnswer(), True, 60.0, 600.0)
+    exchange = Exchange(Reads([ANSWER]), CompletionAnswer(), True, 600.0)
     exchange.start(b"")
     with pytest.raises(ZeroDivisionError):
         exchange.on_readable()

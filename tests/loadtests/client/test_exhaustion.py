@@ -19,9 +19,10 @@ ROOT = Path(__file__).parents[3]
 
 ASK = """
 import json, os, resource, sys, time
-from loadtests.harness.client.client import Client
+from loadtests.harness.client import client as module
 from tests.support.loadtests.asking import CHAT, due
-clients = [Client(url, connect_timeout=1.0) for url in sys.argv[1:]]
+module.CONNECT_TIMEOUT = 1.0
+clients = [module.Client(url) for url in sys.argv[1:]]
 for client in clients:
     client.request(due(time.monotonic_ns()))
     client.close()

@@ -242,7 +242,7 @@ def test_a_tls_stream_has_ended_though_the_server_waits_for_the_client_to_close_
         closed: list[bytes] = []
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        client = Client(f"https://127.0.0.1:{listener.getsockname()[1]}", insecure=True, silence_timeout=5)
+        client = Client(f"https://127.0.0.1:{listener.getsockname()[1]}", insecure=True, request_timeout=5)
         seen = client.request(due(0))
         client.close()
         thread.join(5)

@@ -32,7 +32,7 @@ def forget_peak() -> None:
 
 
 def ask(url: str) -> str:
-    client = Client(url, silence_timeout=10, request_timeout=20)
+    client = Client(url, request_timeout=20)
     seen = client.request(due(time.monotonic_ns()))
     client.close()
     return f"{seen.outcome}: {seen.detail}"

@@ -45,7 +45,7 @@ def exchange_of(
     """Every piece read, one after another. An answer that has not ended by then gets no more, for as long as a server
     may take."""
     connection = Reads(pieces, gap)
-    exchange = Exchange(connection, answer(), streamed, 60.0, 600.0)
+    exchange = Exchange(connection, answer(), streamed, 600.0)
     exchange.start(b"")
     while connection.left and not exchange.ended_at:
         exchange.on_readable()
