@@ -43,7 +43,6 @@ class Truth:
     prompt: str  # the text of its message, as JSON
     answer: str  # the `id` in every chunk
     received: int  # when the kernel had the whole request
-    noticed: int  # when this process read it
     first_before: int = 0  # around the write of the first token
     first_after: int = 0
     last_before: int = 0
@@ -63,7 +62,7 @@ class Connected:
         self.left = 0
         self.due = 0
         self.token = b""
-        self.truth = Truth("", "", "", 0, 0)
+        self.truth = Truth("", "", "", 0)
 
 
 def _frame(*events: str) -> bytes:
@@ -101,10 +100,10 @@ def _tail(tokens: int) -> bytes:
 class ScriptedServer:
     """Answer requests; times are seconds in arguments, and nanoseconds inside."""
 
-    def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0, spread: float = SPREAD) -> None:
+    def __init__(self, ttft: float, tpot: float, tokens: int, spread: float) -> None:
         self._ttft, self._tpot, self._tokens = ttft * 1e9, round(tpot * 1e9), tokens
         self._spread, self._random = spread, random.Random(1)
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._epoll = select.epoll()
@@ -186,7 +185,7 @@ class ScriptedServer:
         prompt = re.search(rb'"(?:content|prompt)": *("(?:[^"\\]|\\.)*")', body)
         answer = f"chatcmpl-{len(self.truths):018x}"
         user_text, prompt_text = (match[1].decode() if match else "" for match in (user, prompt))
-        truth = Truth(user_text, prompt_text, answer, received, noticed)
+        truth = Truth(user_text, prompt_text, answer, received)
         self.truths.append(truth)
         chat = head.startswith(b"POST /v1/chat/")
         connected.truth, connected.token = truth, _with_id(truth, TOKEN if chat else TEXT_TOKEN)
@@ -238,10 +237,9 @@ def main() -> None:
     parser.add_argument("--tpot", type=float, default=0.02, help="time per output token, seconds")
     parser.add_argument("--tokens", type=int, default=100, help="tokens per answer, where the request names none")
     parser.add_argument("--spread", type=float, default=SPREAD, help="of the time to first token, as a share of it")
-    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--truth", type=Path, required=True, help="where the stamps go at the end")
     options = parser.parse_args()
-    server = ScriptedServer(options.ttft, options.tpot, options.tokens, options.port, options.spread)
+    server = ScriptedServer(options.ttft, options.tpot, options.tokens, options.spread)
 
     def stop(*_: object) -> None:
         server.running = False
