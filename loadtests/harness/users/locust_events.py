@@ -166,7 +166,7 @@ class LocustProcess:
         processes: tuple[int, ...] = (0,)
         hosts = 1
         if isinstance(runner, MasterRunner):  # the id of a worker is its host's name and a random suffix
-            processes = indices_of_workers(runner)
+            processes = tuple(sorted(indices_of_workers(runner).values()))
             hosts = max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))
         if hosts == 1:
             check_users_fit(stages, len(processes))
@@ -260,11 +260,6 @@ class LocustProcess:
 
 
 process = LocustProcess()
-
-
-def current_run() -> Run | None:
-    """Return this process's current run; `None` before the first and between two."""
-    return process.run
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class LostWorkers:
 
     def __init__(self, run: RunFacts, runner: MasterRunner) -> None:
         self._run, self._runner = run, runner
-        self._begun = _indices(runner)
+        self._begun = indices_of_workers(runner)
         self._last_message: dict[str, Nanoseconds] = {}
         self._lost: dict[str, LostProcess] = {}
 
@@ -88,11 +88,7 @@ class LostWorkers:
         return time.monotonic_ns() - self._run.start
 
 
-def indices_of_workers(runner: MasterRunner) -> tuple[int, ...]:
-    return tuple(sorted(_indices(runner).values()))
-
-
-def _indices(runner: MasterRunner) -> dict[str, int]:
+def indices_of_workers(runner: MasterRunner) -> dict[str, int]:
     """Return the index of each worker that answers, by its id."""
     return {
         client: runner.get_worker_index(client)  # type: ignore[no-untyped-call]

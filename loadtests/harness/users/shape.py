@@ -32,7 +32,7 @@ class Stages(LoadTestShape):
     _rate = 1
 
     def tick(self) -> tuple[int, float] | None:
-        run = locust_events.current_run()
+        run = locust_events.process.run
         if run is None:
             return self._before_the_start()
         assert run.planner is not None

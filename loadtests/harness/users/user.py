@@ -48,7 +48,7 @@ class ModelUser(User):
             locust_events.process.take_scenario(cls.scenario)
 
     def on_start(self) -> None:
-        run = locust_events.current_run()
+        run = locust_events.process.run
         if run is None or run.generator is None:  # the run could not start in this worker, which told the master
             raise StopUser
         self._run, self._generator = run, run.generator

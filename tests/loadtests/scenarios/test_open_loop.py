@@ -195,7 +195,7 @@ ANOTHER_USER = """
 import gevent
 from locust import events
 
-from loadtests.harness.users.locust_events import current_run
+from loadtests.harness.users.locust_events import process
 from loadtests.rate import User
 
 
@@ -205,7 +205,7 @@ def start_another(environment, **_):
 
 
 def another(runner):
-    while current_run().generator.stage.steady_start is None:
+    while process.run.generator.stage.steady_start is None:
         gevent.sleep(0.1)
     if {stops_first}:
         runner.stop_users({{"User": 1}})

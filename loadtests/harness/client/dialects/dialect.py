@@ -51,11 +51,6 @@ class ModelRequest:
     stream_usage: bool = True  # `stream_options` of OpenAI's APIs asks for the usage
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Return the sampling options by our names, and the seed if the sampling is not greedy."""
-        return self.sampling.options | without_none(seed=self.seed if self.sampling.temperature else None)
-
-    @property
     def messages(self) -> tuple[Message, ...]:
         """Raise `UserMistake` for token ids."""
         messages = tuple(part for part in self.prompt if isinstance(part, Message))
@@ -88,8 +83,10 @@ class Dialect(ABC):
     def body(self, request: ModelRequest) -> dict[str, Any]: ...
 
     def options(self, request: ModelRequest) -> dict[str, Any]:
-        """Return the sampling options that the API has, under its names."""
-        return {self.fields[name]: value for name, value in request.options.items() if name in self.fields}
+        """Return the sampling options that the API has, under its names, and the seed if the sampling is not greedy."""
+        sampling = request.sampling
+        asked = sampling.options | without_none(seed=request.seed if sampling.temperature else None)
+        return {self.fields[name]: value for name, value in asked.items() if name in self.fields}
 
     def written(self, request: ModelRequest) -> bytes:
         """Return the encoded body, with the request's own fields and `--extra-body`."""
