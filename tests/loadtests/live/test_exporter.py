@@ -1,4 +1,4 @@
-"""The exporter of a real run. What a real Prometheus reads from it: tests/analysis/test_live_agreement.py."""
+"""The exporter. What a real Prometheus reads from it: tests/analysis/test_live_agreement.py."""
 
 from __future__ import annotations
 
@@ -7,39 +7,26 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import gevent
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import free_port
 from loadtests.harness.live.counts import OUTCOMES
-from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer
+from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer, serve
+from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import Family
-from tests.support.loadtests.locust_process import Locust, listens, start
+from loadtests.harness.settings.run_settings import RunSettings
+from tests.support.loadtests.locust_process import listens, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 PREFIX = "enginebench_load_"
-
-
-@contextmanager
-def on_its_page(
-    server: ScriptedServer, folder: Path, *options: str, processes: int
-) -> Iterator[tuple[Locust, httpx.Client]]:
-    """A run that Locust's page shows, so that its metrics are served after its end, too; and a client for that page."""
-    port = free_port()
-    page = ["--web-host", "127.0.0.1", "--web-port", str(port), "--autostart"]
-    locust = start(server, folder, *options, *page, headless=False, processes=processes)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-            yield locust, client
-    finally:
-        locust.process.terminate()
-        locust.wait()
 
 
 def stopped(page: httpx.Client) -> bool:
@@ -70,16 +57,25 @@ def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(
     assert counts == [0.0] * (len(OUTCOMES) + 1)
 
 
-def test_a_stopped_run_is_counted_to_its_end(tmp_path: Path) -> None:
-    """Requests that were cut off among them."""
-    port = free_port()
+def test_a_stopped_run_is_counted_to_its_end_and_gives_the_port_back(tmp_path: Path) -> None:
+    """Requests that were cut off among them. Locust's page stays open, and the metrics for one more scrape."""
+    port, page_port = free_port(), free_port()
     with ScriptedServer(Script(ttft=0.5)) as server:
-        options = ["--stages", "4", "--stage-seconds", "60", "--exporter", f"127.0.0.1:{port}"]
-        with on_its_page(server, tmp_path, *options, processes=2) as (locust, page):
-            locust.wait_until(lambda: locust.stage is not None and len(locust.records) > 8)
-            page.post("/stop").raise_for_status()
-            locust.wait_until(lambda: stopped(page))
-            metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        locust = start(
+            server, tmp_path, "--stages", "4", "--stage-seconds", "60", "--exporter", f"127.0.0.1:{port}",
+            "--web-host", "127.0.0.1", "--web-port", str(page_port), "--autostart", headless=False, processes=2,
+        )  # fmt: skip
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{page_port}", trust_env=False) as page:
+                locust.wait_until(lambda: locust.stage is not None and len(locust.records) > 8)
+                page.post("/stop").raise_for_status()
+                locust.wait_until(lambda: stopped(page))
+                metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+                locust.wait_until(lambda: not listens(port))
+                assert stopped(page)
+        finally:
+            locust.process.terminate()
+            locust.wait()
     counted = {
         sample.labels["outcome"]: sample.value
         for family in text_string_to_metric_families(metrics)
@@ -165,33 +161,22 @@ def test_where_nobody_scrapes_any_more_the_end_waits_for_two_intervals() -> None
     server.close()
 
 
-def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -> None:
-    with socket.socket() as taken, ScriptedServer() as server:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        locust = start(server, tmp_path, "--stages", "1", "--stage-seconds", "1", "--exporter", address)
-        said = locust.wait()
-    assert locust.process.returncode == 2
-    assert f"cannot be served on {address}" in said
-    assert "Traceback" not in said
+NO_RUN = cast(LiveRun, None)  # whose metrics are not asked for
 
 
-def test_where_the_default_port_is_taken_the_next_one_is_used_and_said(tmp_path: Path) -> None:
-    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 9646)) as taken, ScriptedServer() as server:
-        assert taken.getsockname()[1] == 9646
-        locust = start(server, tmp_path, "--stages", "1", "--stage-seconds", "1")
-        said = locust.wait()
-        assert locust.process.returncode == 0
+def test_an_address_in_use_is_a_mistake_where_it_was_asked_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserMistake, match=f"cannot be served on 127.0.0.1:{port} "):
+            serve(("127.0.0.1", port), NO_RUN, 0.0)
+
+
+def test_where_the_default_port_is_taken_the_next_one_is_used_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    default = RunSettings().exporter
+    assert default is not None
+    with contextlib.suppress(OSError), socket.create_server(default):
+        server = serve(default, NO_RUN, 0.0)
+        if server is not None:
+            server.close()
+        said = caplog.text
         assert "Port 9646 is taken: this load test's metrics are on port 96" in said or "are taken" in said
-
-
-def test_a_page_that_stays_open_gives_the_port_back_after_its_run(tmp_path: Path) -> None:
-    port = free_port()
-    with ScriptedServer() as server:
-        options = ["--stages", "1", "--stage-seconds", "1", "--exporter", f"127.0.0.1:{port}"]
-        with on_its_page(server, tmp_path, *options, processes=1) as (locust, page):
-            locust.wait_until(lambda: stopped(page))
-            assert listens(port), "for one more scrape"
-            locust.wait_until(lambda: not listens(port))
-            assert stopped(page)
