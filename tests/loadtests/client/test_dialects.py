@@ -29,7 +29,7 @@ from tests.support.servers.dialect_answers import (
     WORDS,
     aws_frame,
 )
-from tests.support.servers.wire_script import END, Step, WireServer, frame, json_answer
+from tests.support.servers.wire_script import END, Step, WireServer, frame
 
 REQUEST = ModelRequest(
     "a:model", (Message("system", "Be brief."), Message("user", "Who?")), 64, sampling=Sampling(temperature=0.5), seed=3
@@ -128,19 +128,6 @@ def test_a_stream_that_ends_early_is_disconnected(endpoint: Endpoint) -> None:
     spoken = ANSWERS[endpoint]
     seen, _, _ = ask(endpoint, spoken.head, frame(spoken.before), frame(spoken.words[0]), END)
     assert (seen.outcome, seen.chunks) == ("disconnected", 1)
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "document", "outcome"),
-    [
-        pytest.param("messages", {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}},
-                     "rejected", id="Anthropic's error"),
-        pytest.param("bedrock", {"message": "slow down"}, "rejected", id="Amazon's error"),
-    ],
-)  # fmt: skip
-def test_a_refusal_is_read_in_the_apis_own_shape(endpoint: Endpoint, document: object, outcome: str) -> None:
-    seen, _, _ = ask(endpoint, json_answer("429 Too Many Requests", document))
-    assert (seen.outcome, seen.status, seen.detail) == (outcome, 429, "slow down")
 
 
 BODIES: list[Any] = [

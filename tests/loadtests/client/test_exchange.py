@@ -50,11 +50,6 @@ def test_for_any_split_into_reads_the_observation_is_the_same(cuts: list[int]) -
     assert seen.t_first_out is not None
 
 
-def test_one_byte_at_a_time_is_no_different() -> None:
-    exchange = exchange_of([ANSWER[n : n + 1] for n in range(len(ANSWER))])
-    assert seen_by(exchange).chunks == 14
-
-
 def test_a_long_answer_does_not_pile_up() -> None:
     connection = Reads([HEAD, *[frame(token())] * 1000])
     exchange = Exchange(connection, CompletionAnswer(), True, 600.0)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 ASK = """
 import json, os, resource, sys, time
 from loadtests.harness.client import client as module
-from tests.support.loadtests.asking import CHAT, due
+from tests.support.loadtests.asking import due
 module.CONNECT_TIMEOUT = 1.0
 clients = [module.Client(url) for url in sys.argv[1:]]
 for client in clients:

@@ -12,20 +12,17 @@ import gevent
 import pytest
 
 from enginebench.records.request import RequestRecord
-from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.read_batcher import BATCH, PAUSE, UNHURRIED_NS, ReadBatcher, read_batcher
-from tests.support.loadtests.asking import due
-from tests.support.servers.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
+from tests.support.loadtests.asking import GOOD_END, due
+from tests.support.servers.wire_script import HEAD, Step, WireServer, frame, token
 
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what it receives"),
 ]
 
-CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
-GOOD_END = frame(finish(usage=usage(2))) + frame(DONE) + END
 SLOW = 2 * UNHURRIED_NS / 1e9
 
 
@@ -116,23 +113,12 @@ def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch, requests: int = 1) 
     return seen, after
 
 
-def test_an_answer_that_takes_its_time_is_read_in_batches_after_its_first_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script: list[Step] = [HEAD, SLOW, *(step for _ in range(8) for step in (frame(token()), SLOW)), GOOD_END]
-    seen, after = ask(script, monkeypatch)
-    assert after == [2]  # with its second chunk
-    assert seen.chunks == 8
-    assert seen.stamps == "kernel"
-    assert all(SLOW * 0.9e9 < gap < SLOW * 3e9 for gap in seen.icl)
-
-
 def test_after_an_answer_that_takes_its_time_the_next_one_is_batched_from_its_second_token_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script: list[Step] = [HEAD, SLOW, *(step for _ in range(8) for step in (frame(token()), SLOW)), GOOD_END]
     seen, after = ask(script, monkeypatch, requests=2)
-    assert after == [2, 1]
+    assert after == [2, 1], "the first one with its second token"
     assert (seen.chunks, seen.merged_first, seen.stamps) == (8, False, "kernel")
     assert all(SLOW * 0.9e9 < gap < SLOW * 3e9 for gap in seen.icl)
 

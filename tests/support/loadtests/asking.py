@@ -12,7 +12,6 @@ from loadtests.harness.client.client import Client
 from tests.support.servers.wire_script import DONE, END, Step, WireServer, finish, frame, usage
 
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
-WHOLE = Call("/v1/chat/completions", b"{}", False)
 GOOD_END = frame(finish(usage=usage(2))) + frame(DONE) + END
 
 
