@@ -70,8 +70,12 @@ def observed(record: RequestRecord) -> dict[str, Any]:
 
 CHAT: list[Any] = [
     pytest.param(
-        [*WORDS, used(4)], {"first": 1, "out": 1, "tpot": 20, "tokens": 4, "reported": None}, id="a plain stream"
+        [*WORDS, used(4)],
+        {"first": 1, "out": 1, "tpot": 20, "tokens": 4, "reported": None, "of_first": 1},
+        id="a plain stream",
     ),
+    pytest.param([*WORDS, used(9)], {"tokens": 9, "of_first": None}, id="more tokens than chunks"),
+    pytest.param([counting(3), token(), used(4)], {"tokens": 4, "of_first": 3}, id="a first chunk with its count"),
     pytest.param([*WORDS, used(0, 0)], {"tpot": None, "tokens": None, "reported": 0, "prompt": None}, id="usage 0/0"),
     pytest.param(
         [*WORDS, used(3)], {"tpot": None, "tokens": None, "reported": 3, "prompt": 7}, id="usage of too few tokens"
@@ -134,6 +138,16 @@ CHAT: list[Any] = [
         [delta(content=[{"type": "reasoning", "text": "hm"}]), delta(content={"text": "a"})],
         {"first": 1, "out": 2, "text": "hma"},
         id="parts of content with types",
+    ),
+    pytest.param(
+        [delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]), token("yes")],
+        {"first": 1, "out": 2, "text": "hmyes"},
+        id="parts with reasoning inside, as Mistral's servers have it",
+    ),
+    pytest.param(
+        [*[delta(reasoning_content="hm")] * 2, *WORDS, reasoned(6, 2)],
+        {"tpot": 20, "reasoning": 2, "unseen": 0},
+        id="reasoning that is shown and counted",
     ),
     pytest.param(
         [choice(delta="a"), choice(delta="b")], {"first": 1, "out": 1, "text": "ab"}, id="a delta that is text"
