@@ -3,8 +3,6 @@ others go on."""
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -35,17 +33,10 @@ def test_a_run_that_loses_its_access_ends(tmp_path: Path) -> None:
     assert len(locust.records) >= 50
 
 
-@pytest.mark.parametrize(
-    "statuses",
-    [
-        pytest.param([503] * 10_000, id="refusals under load"),
-        pytest.param([400] * 10 + [200] + [400] * 10_000, id="one answer among the first"),
-    ],
-)
-def test_others_go_on_to_their_end(tmp_path: Path, statuses: list[int]) -> None:
-    short = ("--stages", "10", "--stage-seconds", "9")
-    with ScriptedServer(Script(statuses=statuses)) as server:
-        locust = start(server, tmp_path, *short)
+def test_a_run_with_one_answer_among_the_first_goes_on_to_its_end(tmp_path: Path) -> None:
+    """So do others whose outcomes load explains: tests/loadtests/client/test_outcome.py."""
+    with ScriptedServer(Script(statuses=[400] * 10 + [200] + [400] * 10_000)) as server:
+        locust = start(server, tmp_path, "--stages", "10", "--stage-seconds", "9")
         output = locust.wait(60)
     assert "load does not explain" not in output
     assert locust.meta.stages[0].steady_end is not None
