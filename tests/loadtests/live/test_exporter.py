@@ -1,89 +1,27 @@
-"""The exporter. What a real Prometheus reads from it: tests/analysis/test_live_agreement.py."""
+"""The addresses of the exporter, and its last scrape.
+
+The exporter of a run: users/test_page.py, and, read by Prometheus, tests/analysis/test_live_agreement.py.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import gevent
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import free_port
-from loadtests.harness.live.counts import OUTCOMES
 from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer, serve
 from loadtests.harness.live.live_run import LiveRun
 from loadtests.harness.live.prometheus import Family
 from loadtests.harness.settings.run_settings import RunSettings
-from tests.support.loadtests.locust_process import listens, start
-from tests.support.servers.scripted import Script, ScriptedServer
-
-PREFIX = "enginebench_load_"
-
-
-def stopped(page: httpx.Client) -> bool:
-    try:
-        return bool(page.get("/stats/requests").json()["state"] == "stopped")
-    except httpx.TransportError:  # not served yet
-        return False
-
-
-def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(tmp_path: Path) -> None:
-    port = free_port()
-    with ScriptedServer(Script(ttft=3.0)) as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "1", "--exporter", f"127.0.0.1:{port}")
-        locust.wait_until(lambda: locust.stage is not None)
-        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
-        assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).status_code == 404
-        locust.wait()
-    assert locust.process.returncode == 0
-    assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
-    families = {family.name: family for family in text_string_to_metric_families(page.text)}
-    assert {f"{PREFIX}run_info", f"{PREFIX}in_flight", f"{PREFIX}users"} <= families.keys()
-    samples = [sample for family in families.values() for sample in family.samples]
-    counts = [
-        sample.value
-        for sample in samples
-        if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_user_seconds_count"}
-    ]
-    assert counts == [0.0] * (len(OUTCOMES) + 1)
-
-
-def test_a_stopped_run_is_counted_to_its_end_and_gives_the_port_back(tmp_path: Path) -> None:
-    """Requests that were cut off among them. Locust's page stays open, and the metrics for one more scrape."""
-    port, page_port = free_port(), free_port()
-    with ScriptedServer(Script(ttft=0.5)) as server:
-        locust = start(
-            server, tmp_path, "--stages", "4", "--stage-seconds", "60", "--exporter", f"127.0.0.1:{port}",
-            "--web-host", "127.0.0.1", "--web-port", str(page_port), "--autostart", headless=False, processes=2,
-        )  # fmt: skip
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{page_port}", trust_env=False) as page:
-                locust.wait_until(lambda: locust.stage is not None and len(locust.records) > 8)
-                page.post("/stop").raise_for_status()
-                locust.wait_until(lambda: stopped(page))
-                metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
-                locust.wait_until(lambda: not listens(port))
-                assert stopped(page)
-        finally:
-            locust.process.terminate()
-            locust.wait()
-    counted = {
-        sample.labels["outcome"]: sample.value
-        for family in text_string_to_metric_families(metrics)
-        for sample in family.samples
-        if sample.name == f"{PREFIX}requests_total" and sample.value
-    }
-    assert counted == Counter(record.outcome for record in locust.records)
-    assert "cut_off" in counted
 
 
 @dataclass
