@@ -146,7 +146,6 @@ class Answer:
 
     @property
     def unframed(self) -> bytes:
-        """Return the beginning of what a server wrote instead of events."""
         return self._events.unframed
 
     @property

@@ -60,7 +60,6 @@ class Reply:
 
     @property
     def location(self) -> str | None:
-        """Return the address of a redirect."""
         return self.headers.get("location") if 300 <= self.status < 400 else None
 
     def read(self) -> bytes:

@@ -37,7 +37,6 @@ class EventReader:
 
     @property
     def in_the_middle(self) -> bool:
-        """Return whether an event has begun and not ended."""
         return bool(self._partial or self._data)
 
     def feed(self, data: bytes) -> list[Event]:

@@ -59,7 +59,6 @@ class LoadGenerator:
 
     @property
     def stage(self) -> Stage:
-        """Return the current stage."""
         assert self.tracker.stage is not None
         return self.tracker.stage
 

@@ -91,7 +91,6 @@ class LocustProcess:
             event.add_listener(listener)  # type: ignore[no-untyped-call]
 
     def take_scenario(self, scenario: Scenario) -> None:
-        """Take the scenario of a user class that has been defined."""
         if self.scenario is not DEFAULT:
             sys.exit("one scenario at a time: give Locust a single file, with one user class that has a scenario.")
         self.scenario = scenario

@@ -69,7 +69,6 @@ class Run(RunFacts):
         self.over = over
 
     def end(self) -> None:
-        """Complete every file."""
         if self.planner is not None:
             self.planner.end_stages(monotonic_ns() - self.start)
         if self._reporter is not None:

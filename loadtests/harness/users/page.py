@@ -145,7 +145,6 @@ def _failure_to_start(environment: Environment) -> str | None:
 
 
 def titles() -> dict[str, str]:
-    """Return the titles of the columns, by key."""
     declared = {column.key: column.title for column in columns("live")}
     counts = {
         "stage": "Stage",

@@ -76,13 +76,11 @@ class Planner:
 
     @property
     def stage(self) -> Stage:
-        """Return the current stage."""
         assert self.control.current is not None
         return self.control.current
 
     @property
     def search(self) -> SearchRecord | None:
-        """Return the search so far."""
         return self._prober.record(ended=self.control.over) if self._prober is not None else None
 
     @property

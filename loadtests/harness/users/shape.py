@@ -76,7 +76,6 @@ class Stages(LoadTestShape):
 
 @events.init.add_listener
 def _follow_the_scenario(environment: Environment, **_: Any) -> None:
-    """Give the locustfile a shape."""
     options = vars(environment.parsed_options) if environment.parsed_options is not None else {}
     ineffective = next((flag for name, flag in LOCUST_OPTIONS.items() if options.get(name)), None)
     if ineffective is not None and not isinstance(environment.runner, WorkerRunner):

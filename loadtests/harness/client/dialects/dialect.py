@@ -73,7 +73,6 @@ class Dialect(ABC):
     fields: ClassVar[Mapping[str, str]]
 
     def takes(self, option: str) -> bool:
-        """Return whether the API has this sampling option."""
         return option in self.fields
 
     @abstractmethod
@@ -103,7 +102,6 @@ class Dialect(ABC):
 
 
 def without_none(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are not `None`."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
