@@ -175,10 +175,3 @@ def test_loads_are_users_times_rate() -> None:
     for wrong in ("100", "x50", "0x50", "5x-1", "axb"):
         with pytest.raises(ValueError, match="is not a load"):
             parse_grid(wrong)
-
-
-def test_a_wrong_load_gets_a_sentence() -> None:
-
-    refused = CliRunner().invoke(app, ["calibrate", "--loads", "many"])
-    assert refused.exit_code == 2
-    assert "write users x tokens per second" in refused.output
