@@ -177,18 +177,19 @@ def test_what_is_sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("endpoint", "asked"),
     [
-        ("chat", {"ignore_eos": True}),
-        ("completions", {"ignore_eos": True}),
+        ("chat", {"ignore_eos": True, "logprobs": True}),
+        ("completions", {"ignore_eos": True, "logprobs": 1}),
         ("responses", {}),
         ("messages", {}),
         ("bedrock", {}),
     ],
 )
 def test_sampling_has_the_apis_names(endpoint: Endpoint, asked: dict[str, Any]) -> None:
-    sampling = Sampling(temperature=None, ignore_eos="yes", extra_body='{"top_k": 4, "max_tokens": null}')
+    extra = '{"top_k": 4, "max_tokens": null}'
+    sampling = Sampling(temperature=None, ignore_eos="yes", extra_body=extra, logprobs=True)
     body = json.loads(DIALECTS[endpoint].written(replace(REQUEST, sampling=sampling)))
     options = body.get("inferenceConfig", body)
-    assert {name: value for name, value in options.items() if name == "ignore_eos"} == asked
+    assert {name: value for name, value in options.items() if name in {"ignore_eos", "logprobs"}} == asked
     assert (body["top_k"], "temperature" in options, "max_tokens" in body) == (4, False, False)
 
 
@@ -261,11 +262,10 @@ def test_extra_fields_are_merged_as_rfc_7396_says(
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "asked", "chunks"),
+    ("endpoint", "chunks"),
     [
         pytest.param(
             "chat",
-            True,
             [
                 '{"choices":[{"delta":{"content":"a b"},"logprobs":{"content":['
                 '{"token":"a","logprob":-0.5},{"token":" b","logprob":-1}]}}]}',
@@ -276,7 +276,6 @@ def test_extra_fields_are_merged_as_rfc_7396_says(
         ),
         pytest.param(
             "completions",
-            1,
             [
                 '{"choices":[{"text":"a b","logprobs":{"tokens":["a"," b"],"token_logprobs":[-0.5,-1]}}]}',
                 '{"choices":[{"text":"c","logprobs":{"tokens":["c"],"token_logprobs":[-2.5]}}]}',
@@ -285,20 +284,11 @@ def test_extra_fields_are_merged_as_rfc_7396_says(
         ),
     ],
 )
-def test_log_probabilities_are_asked_for_and_read(endpoint: Endpoint, asked: object, chunks: list[str]) -> None:
-    dialect = DIALECTS[endpoint]
-    assert dialect.body(replace(REQUEST, sampling=Sampling(logprobs=True)))["logprobs"] == asked
-    assert "logprobs" not in dialect.body(REQUEST)
-    answer = dialect.answer()
+def test_log_probabilities_are_read(endpoint: Endpoint, chunks: list[str]) -> None:
+    answer = DIALECTS[endpoint].answer()
     bodies = [f"data: {chunk}\n\n".encode() for chunk in [*chunks, "[DONE]"]]
     answer.feed_all(bodies, [(None, 1)] * len(bodies))
     assert (answer.text, answer.token_ends, answer.logprobs) == ("a bc", (1, 3, 4), (-0.5, -1.0, -2.5))
-
-
-@pytest.mark.parametrize("endpoint", ["responses", "messages", "bedrock"])
-def test_apis_without_log_probabilities_are_not_asked_for_them(endpoint: Endpoint) -> None:
-    body = DIALECTS[endpoint].body(replace(REQUEST, sampling=Sampling(logprobs=True)))
-    assert "logprobs" not in json.dumps(body)
 
 
 def test_a_token_that_reads_error_is_no_error_of_anthropics_api() -> None:
