@@ -46,7 +46,7 @@ ENDS = {
 @pytest.fixture(scope="module")
 def heard() -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
-        urls = [stack.enter_context(odd.OddServer(odd.BY_HAND[name])).url for name in ENDS]
+        urls = [stack.enter_context(odd.OddServer(odd.Odd(chat=getattr(odd, name)))).url for name in ENDS]
         command = [sys.executable, "-m", "tests.support.loadtests.peak_memory", CLIENTS, *urls]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         yield dict(zip(ENDS, map(json.loads, done.stdout.splitlines()), strict=True))

@@ -5,16 +5,12 @@
 
 A script is a list of steps, or a function of the request that yields them: bytes are one write, a number is a pause in
 seconds, "close" and "reset" end the connection, and without them it stays open for the next request. Yield for ever to
-send for ever. By hand:
-
-    python -m tests.support.servers.odd endless_header
+send for ever.
 """
 
 from __future__ import annotations
 
-import json
 import ssl
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,9 +37,9 @@ class Request:
 Script = Sequence[Step] | Callable[[Request], Iterable[Step]]
 
 
-def answer(*events: bytes, gap: float = 0.0, usage: object = None, head: bytes = HEAD) -> list[Step]:
+def answer(*events: bytes, gap: float = 0.0, usage: object = None) -> list[Step]:
     """A stream of server-sent events `gap` seconds apart (the first one, too), its usage, and its end."""
-    steps: list[Step] = [head]
+    steps: list[Step] = [HEAD]
     for one in events:
         steps += [gap, frame(one)] if gap else [frame(one)]
     last = event({"choices": [], "usage": usage}) if usage is not None else b""
@@ -131,25 +127,16 @@ def endless(piece: bytes, head: bytes = b"", pause: float = 0.0) -> Script:
     return script
 
 
-def compressed(data: bytes, times: int, head: bytes, wbits: int = 31) -> Script:
+def compressed(data: bytes, times: int, head: bytes) -> Script:
     """`data` as gzip, `times` over, after `head`, which names the encoding: a bomb if `data` repeats itself."""
 
     def script(request: Request) -> Iterator[Step]:
-        packer = zlib.compressobj(9, zlib.DEFLATED, wbits)
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31)  # gzip
         yield head
         for _ in range(times):
             if piece := packer.compress(data):
                 yield frame(piece)
         yield frame(packer.flush()) + END
-
-    return script
-
-
-def closes_kept(good: Sequence[Step], from_turn: int = 2, last: Step = "close") -> Script:
-    """Answer a connection's first requests, and close it without a byte when it brings the `from_turn`-th."""
-
-    def script(request: Request) -> Iterable[Step]:
-        return good if request.turn < from_turn else [last]
 
     return script
 
@@ -160,10 +147,6 @@ endless_continue_at_once = endless(CONTINUE * 1000)
 endless_header = endless(b"a" * MEGABYTE, b"HTTP/1.1 200 OK\r\nX-Endless: ")
 endless_headers = endless(b"".join(b"X-%d: %s\r\n" % (n, b"a" * 1000) for n in range(1000)), b"HTTP/1.1 200 OK\r\n")
 endless_json = endless(frame(b'"' + b"a" * MEGABYTE + b'",'), JSON_HEAD + frame(b'{"object": "list", "data": ['))
-endless_page = endless(
-    frame(b"".join(b"vllm:metric_%d 1.0\n" % n for n in range(50_000))),
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n",
-)
 endless_line = endless(frame(b"a" * MEGABYTE), HEAD + frame(b"data: "))
 endless_event = endless(frame(b"data: " + b"a" * 1000 + b"\n") * 1000, HEAD)
 endless_comment = endless(frame(b"a" * MEGABYTE), HEAD + frame(b": "))
@@ -171,33 +154,7 @@ endless_text = endless(frame(token("a" * MEGABYTE)), HEAD)
 endless_tokens = endless(frame(token()) * 1000, HEAD)
 endless_chunk_size = endless(b"0" * MEGABYTE, HEAD)
 endless_trailer = endless(b"a" * MEGABYTE, HEAD + frame(token()) + frame(DONE) + b"0\r\nX-Endless: ")
-SMALL_OBJECTS = b"[" + b"{}," * MEGABYTE + b"0]"  # three megabytes that are twenty times as many as objects
-endless_objects = endless(frame(b'data: {"choices": [{"delta": {"x": %s}}]}\n\n' % SMALL_OBJECTS), HEAD)
-endless_depth = endless(frame(b'data: {"choices": [{"delta": {"x": %s}}]}\n\n' % (b"[" * MEGABYTE)), HEAD)
 GZIPPED_HEAD = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
 GZIPPED_JSON = JSON_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
 gzip_bomb = compressed(b" " * MEGABYTE, 1500, GZIPPED_JSON)
 gzip_stream = compressed(token("a" * MEGABYTE), 1500, GZIPPED_HEAD)
-
-BY_HAND: dict[str, Odd] = {
-    "good": Odd(),
-    **{
-        name: Odd(chat=script)
-        for name, script in list(globals().items())
-        if name.startswith(("endless_", "gzip_")) or script in (closes, resets, hangs)
-    },
-}
-"""Cases to be tried by hand. Those of the tests are rows of their own tables."""
-
-
-def main() -> None:
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name not in BY_HAND:
-        sys.exit(f"python -m tests.support.servers.odd CASE, which is one of {json.dumps(sorted(BY_HAND))}")
-    with OddServer(BY_HAND[name]) as server:
-        print(server.url, flush=True)
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()
