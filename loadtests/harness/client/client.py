@@ -30,7 +30,6 @@ from loadtests.harness.client.stamped_connection import Connection, open_connect
 from loadtests.harness.client.tls import tls_context
 from loadtests.harness.client.trace_context import traceparent
 
-CONNECT_TIMEOUT = 10.0  # seconds
 CLOSES_AT_ONCE = 1_000_000_000  # nanoseconds after an answer within which a server's close is no idle timeout
 QUICK_CLOSES = 3  # in a row: fewer may have another reason, such as a restart of the server
 
@@ -97,7 +96,7 @@ class Client:
             self._closed_by_server()
             self.close()
         if self._connection is None:
-            self._connection = open_connection(self._address, self._tls, CONNECT_TIMEOUT)
+            self._connection = open_connection(self._address, self._tls)
 
     def request(self, call: Call, on_end: Callable[[RequestRecord], None] = lambda _: None) -> RequestRecord:
         """Send `call`, wait for the whole answer, complete the call's record, pass it to `on_end` and return it.

@@ -25,6 +25,7 @@ from loadtests.harness.client.tls import not_trusted
 
 READ_BYTES, LARGE_READ_BYTES = 4096, 65536  # a large buffer costs one more microsecond for each read
 WRITE_BYTES = 65536  # some 30 µs, or 60 µs under TLS
+CONNECT_TIMEOUT = 10.0  # seconds
 
 Read = tuple[int, Timespec, bytes]
 """Monotonic user-space stamp after the read, the kernel's stamp, and the bytes (empty at the end of the stream)."""
@@ -179,10 +180,10 @@ class TlsConnection(Connection):
             self._push()
 
 
-def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float) -> Connection:
-    """Connect and, with `tls`, shake hands, cooperatively, within `timeout` s. Raises `OSError` with a sentence."""
+def open_connection(address: Address, tls: ssl.SSLContext | None) -> Connection:
+    """Connect and, with `tls`, shake hands, cooperatively. Raises `OSError` with a sentence."""
     where = f"{address.host}:{address.port}"
-    limit = gevent.Timeout(timeout)
+    limit = gevent.Timeout(CONNECT_TIMEOUT)
     try:
         with limit:
             return _opened(address, tls)
@@ -190,7 +191,8 @@ def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float
         if expired is not limit:
             raise
         _check_descriptors(where)
-        raise TimeoutError(errno.ETIMEDOUT, f"{where} did not accept a connection within {timeout:g} s") from None
+        late = f"{where} did not accept a connection within {CONNECT_TIMEOUT:g} s"
+        raise TimeoutError(errno.ETIMEDOUT, late) from None
     except ssl.SSLCertVerificationError as error:
         raise ConnectionError(errno.EPROTO, not_trusted(where, error)) from None
     except socket.gaierror as error:

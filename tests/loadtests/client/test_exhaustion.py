@@ -19,10 +19,11 @@ ROOT = Path(__file__).parents[3]
 
 ASK = """
 import json, os, resource, sys, time
-from loadtests.harness.client import client as module
+from loadtests.harness.client import stamped_connection
+from loadtests.harness.client.client import Client
 from tests.support.loadtests.asking import due
-module.CONNECT_TIMEOUT = 1.0
-clients = [module.Client(url) for url in sys.argv[1:]]
+stamped_connection.CONNECT_TIMEOUT = 1.0
+clients = [Client(url) for url in sys.argv[1:]]
 for client in clients:
     client.request(due(time.monotonic_ns()))
     client.close()

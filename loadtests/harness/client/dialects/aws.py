@@ -14,7 +14,7 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Signer
 
 
-def aws_signer(service: str, host: str, key_variable: str) -> Signer:
+def aws_signer(host: str, key_variable: str) -> Signer:
     """Return a signer for the region in `host`, else for the configured one. `key_variable` is for a key that needs no
     signature.
 
@@ -46,7 +46,7 @@ def aws_signer(service: str, host: str, key_variable: str) -> Signer:
         sent = {"Host": authority, "Content-Type": "application/json"}
         request = AWSRequest("POST", f"https://{authority}{path}", sent, body)
         try:
-            SigV4Auth(credentials.get_frozen_credentials(), service, region).add_auth(request)
+            SigV4Auth(credentials.get_frozen_credentials(), "bedrock", region).add_auth(request)
         except (BotoCoreError, ClientError) as error:
             raise OSError(errno.EACCES, f"the AWS credentials could not be renewed: {error}") from None
         return {name: value for name, value in request.headers.items() if name not in sent}

@@ -21,7 +21,6 @@ from loadtests.harness.client.dialects.aws import aws_signer
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer
 from loadtests.harness.client.model_answer import Answer, Moment, Reader, message_of, token_count
 
-SERVICE = "bedrock"
 INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[bedrock]'"
 FINISH_REASONS = {
     "end_turn": "stop",
@@ -133,4 +132,4 @@ class Converse(Dialect):
     def signer(self, key: str | None, host: str) -> Signer | None:
         if find_spec("botocore") is None:
             raise UserMistake(f"botocore, which reads the streams of Bedrock, is not installed: {INSTALL}.")
-        return None if key else aws_signer(SERVICE, host, self.key_variable)
+        return None if key else aws_signer(host, self.key_variable)
