@@ -48,13 +48,10 @@ def access_to(
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UserMistake(f"{variable} is not an API key: a key is printable ASCII without spaces.")
     withheld = None
-    if key and variable != KEY_VARIABLE and not _is_private(url):
-        withheld, key = variable, None
-    signer = dialect.signer(key, urlsplit(url).hostname or "")
-    return Access(merged_headers(dialect.headers(key), own_headers), signer, insecure, withheld)
-
-
-def _is_private(url: str) -> bool:
-    """Return whether the address is local or uses TLS, so that nobody on the network can read a request to it."""
     parts = urlsplit(url)
-    return parts.scheme == "https" or is_loopback(parts.hostname or "")
+    host = parts.hostname or ""
+    private = parts.scheme == "https" or is_loopback(host)  # nobody on the network can read a request to it
+    if key and variable != KEY_VARIABLE and not private:
+        withheld, key = variable, None
+    signer = dialect.signer(key, host)
+    return Access(merged_headers(dialect.headers(key), own_headers), signer, insecure, withheld)

@@ -67,11 +67,6 @@ class LiveRun:
         self.publish()
 
     @property
-    def scheduled(self) -> int:
-        """Count the requests that were due so far."""
-        return sum(process.scheduled for process in self._processes())
-
-    @property
     def in_flight(self) -> int:
         return sum(process.in_flight for process in self._processes())
 
@@ -128,6 +123,6 @@ class LiveRun:
 
     def _run(self) -> None:
         while True:
-            self._samples.append((time.monotonic(), self.scheduled))
+            self._samples.append((time.monotonic(), sum(process.scheduled for process in self._processes())))
             self.publish(yield_to_io)
             gevent.sleep(INTERVAL)

@@ -19,7 +19,7 @@ from time import monotonic_ns
 
 import gevent
 
-from enginebench.records.load import Load, Rate
+from enginebench.records.load import Rate
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness import event_loop
@@ -90,7 +90,9 @@ class Dispatcher:
         generator.dispatching = True
         try:
             while not (run.over or stopping()):
-                self._pool.spare = self._spare(generator.stage.load)
+                load = generator.stage.load
+                assert isinstance(load, Rate)
+                self._pool.spare = MIN_SPARE + ceil(most_arrivals(load, STALL) / self._share[1])
                 self._follow(generator.stage)
                 pause = self._build_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
@@ -111,10 +113,6 @@ class Dispatcher:
             self._closing, self._generator.dispatching = True, False
         self._queue.clear()
         self._later.clear()
-
-    def _spare(self, load: Load) -> int:
-        assert isinstance(load, Rate)
-        return MIN_SPARE + ceil(most_arrivals(load, STALL) / self._share[1])
 
     def _follow(self, stage: Stage) -> None:
         """Switch to the announced stage once its start is decided."""

@@ -211,7 +211,8 @@ class LocustProcess:
 
     def _enter_stage(self, msg: Any, **_: Any) -> None:
         if self.run is not None and self.run.generator is not None:
-            self.run.enter(msgspec.convert(msg.data["stage"], Stage), bool(msg.data["over"]))
+            self.run.generator.enter(msgspec.convert(msg.data["stage"], Stage))
+            self.run.over = bool(msg.data["over"])
 
     def _finished_files(self, runner: Runner) -> tuple[Path, ...]:
         if self.run is not None:

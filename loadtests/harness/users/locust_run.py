@@ -16,7 +16,6 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from enginebench.records.files import write_meta
-from enginebench.records.stage import Stage
 from loadtests.harness.client.client import Client
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE
 from loadtests.harness.recording.recorder import Recorder
@@ -61,12 +60,6 @@ class Run(RunFacts):
                 self.generator.enter(stage)
             self._reporter = gevent.spawn(self._report, runner, self.generator)
         self._telemetry.start()
-
-    def enter(self, stage: Stage, over: bool) -> None:
-        """Take the master's message that a boundary was crossed."""
-        assert self.generator is not None
-        self.generator.enter(stage)
-        self.over = over
 
     def end(self) -> None:
         if self.planner is not None:
