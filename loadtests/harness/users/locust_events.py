@@ -26,6 +26,7 @@ from locust.runners import MasterRunner, Runner, WorkerRunner
 
 from enginebench.records.exit_codes import GOOD, INVALID, NOT_ENOUGH
 from enginebench.records.files import read_requests
+from enginebench.records.findings.load_generator import process_lost
 from enginebench.records.load import Rate
 from enginebench.records.stage import SECOND, Stage
 from loadtests.harness.live.exporter import MetricsServer, serve
@@ -44,7 +45,7 @@ from loadtests.harness.users import worker_records
 from loadtests.harness.users.failure_watch import why_all_failed
 from loadtests.harness.users.failures import describe, end_run, forget, last_failure, refusal
 from loadtests.harness.users.locust_run import Run
-from loadtests.harness.users.lost_workers import indices_of_workers, sentence
+from loadtests.harness.users.lost_workers import indices_of_workers
 from loadtests.harness.users.planner import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.shutdown import end_at_exit, end_with_the_parent, handle_signals
 from loadtests.harness.users.timed_command import check
@@ -247,7 +248,7 @@ class LocustProcess:
                 logger.warning("All requests failed, most of them so: %s", reason)
         if run.meta.lost:
             environment.process_exit_code = INVALID
-            logger.error("%s.", sentence(run.meta.lost))
+            logger.error("%s.", "; ".join(process_lost(lost).words for lost in run.meta.lost))
         if self._exporter is not None:  # while Locust's page stays open, the next load test needs the port
             gevent.spawn_later(LAST_SCRAPE, self._exporter.close)
             if environment.web_ui is None:

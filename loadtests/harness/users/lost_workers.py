@@ -16,7 +16,7 @@ import gevent
 from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner
 
 from enginebench.records.files import blocks_of
-from enginebench.records.formatting import counted, format_seconds
+from enginebench.records.formatting import format_seconds
 from enginebench.records.load import Rate
 from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Nanoseconds
@@ -103,15 +103,3 @@ def last_scheduled(file: Path, otherwise: Nanoseconds) -> Nanoseconds:
         return max((int(at) for block in blocks_of(file) for at in T_SCHED.findall(block)), default=0)
     except FileNotFoundError:
         return otherwise
-
-
-def sentence(lost: tuple[LostProcess, ...]) -> str:
-    """`Worker process 1 was lost 3.20 s after the start of the run, and 57 arrivals of its share were not sent`"""
-    parts = []
-    for process in lost:
-        arrivals = counted(process.arrivals, "arrival")
-        were = "was" if process.arrivals == 1 else "were"
-        unsent = f", and {arrivals} of its share {were} not sent" if process.arrivals else ""
-        after = format_seconds(process.t / SECOND)
-        parts.append(f"Worker process {process.worker} was lost {after} after the start of the run{unsent}")
-    return "; ".join(parts)
