@@ -7,6 +7,7 @@ greenlet is resumed once, when the answer has ended.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from math import inf
 from operator import sub
 from time import monotonic_ns
@@ -19,7 +20,7 @@ from enginebench.records.request import Outcome, RequestRecord
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import kernel_stamp, kernel_stamps
 from loadtests.harness.client.limits import LIMIT, STREAM_LIMIT, TOO_LONG
-from loadtests.harness.client.model_answer import Answer, Moment, digest, shorten
+from loadtests.harness.client.model_answer import Answer, Moment, shorten
 from loadtests.harness.client.outcome import EXHAUSTION, Ending, outcome_of
 from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
@@ -29,6 +30,7 @@ READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time that pa
 END_OF_MESSAGE = b"\r\n\r\n"
 MIN_CHUNK = 16  # bytes; fewer may be the rest of a last event or an end marker that two reads share
 LINGER = 1.0  # seconds from the last event to the end of the message, after which the connection is closed
+DIGEST_BYTES = 8  # of the hash that is equal for equal answers
 UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # media types of streams of some servers
 
 
@@ -323,7 +325,7 @@ class Exchange:
         record.unknown_text = ", ".join(answer.unknown_fields) or None
         record.finish_reason = answer.finish_reason
         record.text = text or None if tokens is None else None
-        record.answer_digest = digest(text) if text else None
+        record.answer_digest = blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest() if text else None
         record.retry_after = response.retry_after
         record.server_queue, record.server_prefill = answer.queue, answer.prefill
         record.server_decode = answer.decode

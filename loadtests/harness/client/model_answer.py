@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, ClassVar, Protocol
 
@@ -25,7 +24,6 @@ from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
 CUT = "…"  # at the end of a text that was shortened
-DIGEST_BYTES = 8
 MAX_TOKENS = 10**9  # of one request
 METADATA = {
     *("annotations", "call_id", "citation", "citations", "data", "encrypted_content", "format", "id", "index"),
@@ -413,11 +411,6 @@ def writable(text: str) -> str:
     """Return text that UTF-8 can encode. JSON's escapes may have cut a character in two: neighbouring halves are
     joined, single ones replaced."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def digest(text: str) -> str:
-    """Return a hash that is equal for equal answers."""
-    return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def token_count(value: Any) -> int | None:
