@@ -130,7 +130,7 @@ def measure(users: int, rate: float, seconds: float, processes: int, condition: 
             options = [*stage_options(users, seconds), "--output-tokens", str(tokens), *processes_options(processes)]
             run = make_load(SCENARIO, f"http://127.0.0.1:{port}", folder, *options)
         truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
-        return _cell(users, rate, processes, condition, run, truths)
+        return _cell(users, rate, condition, run, truths)
 
 
 def stage_options(users: int, seconds: float) -> list[str]:
@@ -168,9 +168,7 @@ def pace(rate: float) -> tuple[int, float]:
     return tokens, (tokens / rate - TTFT) / (tokens - 1)
 
 
-def _cell(
-    users: int, rate: float, processes: int, condition: Condition, run: Path, truths: dict[str, dict[str, Any]]
-) -> Cell:
+def _cell(users: int, rate: float, condition: Condition, run: Path, truths: dict[str, dict[str, Any]]) -> Cell:
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None
     assert stage.steady_end is not None
@@ -191,7 +189,6 @@ def _cell(
     return Cell(
         users=users,
         rate=rate,
-        processes=processes,
         condition=condition,
         tokens_per_second=throughput,
         requests=len(counted),
@@ -200,13 +197,8 @@ def _cell(
         ttft_user_space=error_of([pair.ttft_user_space for pair in pairs]),
         tpot=error_of([pair.tpot for pair in pairs]),
         e2e=error_of([pair.e2e for pair in pairs]),
-        merged_first=sum(pair.seen.merged_first for pair in pairs) / len(pairs),
         cpu_per_token=cpu / throughput,
         run_delay=waited,
-        truth_p99=percentile(
-            sorted((pair.truth["first_after"] - pair.truth["first_before"]) / SECOND for pair in pairs), 0.99
-        ),
-        stamps="kernel" if all(pair.seen.stamps == "kernel" for pair in pairs) else "user",
     )
 
 

@@ -34,7 +34,6 @@ class Cell:
 
     users: int
     rate: float  # planned tokens per second and user, waits for first tokens included
-    processes: int
     condition: Condition  # whether other processes kept all cores busy
     tokens_per_second: float  # achieved while all users were active
     requests: int
@@ -43,11 +42,8 @@ class Cell:
     ttft_user_space: Error  # of the same reads without kernel stamps
     tpot: Error
     e2e: Error
-    merged_first: float  # share of requests whose first token shared its read with later bytes
     cpu_per_token: float
     run_delay: float | None  # share of the time in which a client process was ready to run but had no core
-    truth_p99: float  # duration of the server's writes, which limits how well the truth is known
-    stamps: str
 
 
 @dataclass(frozen=True, slots=True)

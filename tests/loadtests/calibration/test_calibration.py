@@ -60,7 +60,6 @@ def test_a_small_calibration_finds_the_client_true(calibrated: tuple[str, Calibr
     assert abs(cell.e2e.p50) < 0.002
     assert abs(cell.tpot.p50) < 0.002
     assert 0 < cell.cpu_per_token < 0.002
-    assert 0 <= cell.truth_p99 < 0.05
 
 
 def test_a_quick_calibration_does_not_replace_a_fuller_one(tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
     run = write_run(tmp_path / "run", meta_of(stages), [early], [])
     monkeypatch.setattr(
         "loadtests.harness.calibration.calibrate.measure",
-        lambda *_: _cell(1, 10, 1, "quiet", run, {"a prompt": {"tokens": early.output_tokens}}),
+        lambda *_: _cell(1, 10, "quiet", run, {"a prompt": {"tokens": early.output_tokens}}),
     )
     done = CliRunner().invoke(app, ["calibrate", "--loads", "1x10", "--seconds", "1"])
     assert done.exit_code == 2
@@ -121,8 +120,7 @@ def of(*loads: tuple[float, float]) -> Calibration:
     """A calibration with these tokens per second and TTFT p99 errors."""
     none = Error(0.0, 0.0, 0.0)
     cells = tuple(
-        Cell(1, 1.0, 1, "quiet", rate, 100, 0, Error(0.0, 0.0, p99), none, none, none, 0.0, 2e-5, None, 0.0, "kernel")
-        for rate, p99 in loads
+        Cell(1, 1.0, "quiet", rate, 100, 0, Error(0.0, 0.0, p99), none, none, none, 2e-5, None) for rate, p99 in loads
     )
     return Calibration("2026-01-01T00:00:00+00:00", 1, cells, {}, {})
 
