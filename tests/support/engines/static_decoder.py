@@ -58,7 +58,7 @@ class Small:
         return Running(request, self.tokenizer, frozenset([2]), torch.device("cpu"), BUCKETS.lengths[-1])
 
     def expected(self, prompt: Sequence[int], tokens: int = 12) -> list[int]:
-        return self.reference.greedy(prompt, tokens, ())
+        return self.reference.greedy(prompt, tokens)
 
 
 def logits_are_those_of_transformers(
