@@ -106,10 +106,6 @@ def test_an_answer_begins_with_the_white_space_that_the_model_gives_it(loaded: L
     assert answers[1].startswith("\n    ")
 
 
-def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
-    assert sum(chunk.tokens for chunk in loaded.chunks(max_tokens=12, ignore_eos=True)) == 12
-
-
 def test_sampling_varies(loaded: Loaded) -> None:
     answers = {"".join(c.text for c in loaded.chunks("Random words:", temperature=1.5, max_tokens=6)) for _ in range(3)}
     assert len(answers) > 1

@@ -113,32 +113,6 @@ def test_random_weights_are_the_same_for_everybody() -> None:
         assert ours.equal(theirs)
 
 
-def test_characters_come_whole(loaded: Loaded) -> None:
-    prompt = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語<|im_end|>\n<|im_start|>assistant\n"
-    chunks = loaded.chunks(prompt, max_tokens=20, ignore_eos=True)
-    assert any(chunk.text == "" for chunk in chunks), "the bytes of an emoji are several tokens"
-    assert not any("�" in chunk.text for chunk in chunks[:-1])
-    assert sum(chunk.tokens for chunk in chunks) == 20
-
-
-def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
-    chunks = loaded.chunks(ignore_eos=True, max_tokens=12)  # its own answer has 8
-    assert (len(chunks), chunks[-1].finish_reason) == (12, "length")
-
-
-def test_min_tokens_puts_the_end_off(loaded: Loaded) -> None:
-    assert len(loaded.chunks(min_tokens=12, max_tokens=16)) > 12
-
-
-def test_logprobs_come_with_each_token(loaded: Loaded) -> None:
-    chunks = loaded.chunks(max_tokens=3, logprobs=2)
-    assert [chunk.logprobs[0].token for chunk in chunks] == ["The", " capital", " of"]
-    for chunk in chunks:
-        (one,) = chunk.logprobs
-        assert one.top[0] == (one.token, one.logprob, None), "greedy takes the likeliest"
-        assert one.top[1][1] < one.logprob <= 0
-
-
 async def answer(engine: TransformersEngine, request: GenerateRequest, most: int = 99) -> list[Chunk]:
     chunks: list[Chunk] = []
     stream = engine.generate(request)
@@ -176,21 +150,6 @@ def test_the_librarys_own_loop_stops_where_nobody_waits(library: Loaded) -> None
     assert time.monotonic() - began < 60, "4,000 tokens would take longer"
     with pytest.raises(BadRequest, match="streams no log-probabilities"):
         asyncio.run(answer(library.engine, replace(request, logprobs=1)))
-
-
-def test_a_prompt_that_fills_the_context_is_refused(loaded: Loaded) -> None:
-    request = GenerateRequest("", (1,) * 8192, max_tokens=1)
-    with pytest.raises(BadRequest, match="the prompt has 8192 tokens; this model takes 1 to 8191"):
-        next(iter(loaded.engine.generate_blocking(request)))
-
-
-def test_an_answer_ends_where_the_context_does(loaded: Loaded) -> None:
-    context, loaded.engine._context_length = loaded.engine._context_length, len(loaded.ids(QUESTION)) + 3
-    try:
-        chunks = loaded.chunks(max_tokens=24)
-    finally:
-        loaded.engine._context_length = context
-    assert (len(chunks), chunks[-1].finish_reason) == (3, "length")
 
 
 @pytest.mark.parametrize(
