@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import Chunk
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable
 from engines.static.batch import Batch
 from engines.static.batch import Sequence as Running
@@ -98,20 +97,6 @@ def test_the_end_token_ends_an_answer_and_min_tokens_puts_it_off(small: Small) -
     later = small.sequence(one, ignore_eos=False, min_tokens=12)
     later._answer._sampler._end_ids = [answer[4]]
     assert answer[4] not in generated(small.batch(), later)[0]
-
-
-def test_logprobs_are_those_of_transformers(small: Small) -> None:
-    one = prompt(6, 20)
-    batch = small.batch()
-    batch.add(small.sequence(one, 1, logprobs=3))
-    batch.admit()
-    batch.read()
-    ((_, chunk),) = batch.read()
-    assert isinstance(chunk, Chunk)
-    (first,) = chunk.logprobs
-    expected = [value for _, value in small.reference.likeliest(one, 3)]
-    assert [value for _, value, _ in first.top] == pytest.approx(expected, abs=1e-4)
-    assert first.logprob == pytest.approx(expected[0], abs=1e-4)
 
 
 def test_a_step_runs_in_the_smallest_bucket_that_holds_it() -> None:
