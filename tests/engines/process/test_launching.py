@@ -12,7 +12,7 @@ import pytest
 
 from engines.contract.base import GenerateRequest, Launch
 from engines.contract.errors import EngineUnavailable
-from engines.contract.registry import ENTRY_POINTS, EngineSpec
+from engines.contract.registry import EngineSpec
 from engines.process.engine_loading import load_engine
 from engines.process.launching import environment_of, modules_folder, why_not_there
 
@@ -141,7 +141,3 @@ def test_the_worker_imports_only_the_standard_library(tmp_path: Path) -> None:
     )
     tops = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert tops - set(sys.stdlib_module_names) <= {"__main__", "engines", "enginebench", "sitecustomize"}
-
-
-def test_entry_points_have_a_group() -> None:
-    assert ENTRY_POINTS == "enginebench.engines"

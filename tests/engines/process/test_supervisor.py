@@ -12,7 +12,6 @@ import pytest
 import uvloop
 
 from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable
-from engines.process.engine_loading import load_engine
 from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
@@ -36,19 +35,6 @@ def test_a_signal_fails_what_is_running_and_the_engine_comes_back(number: int, n
         await until_ready(engine)
         assert engine.restarts == 1
         assert await answer(engine) == 5
-        await engine.stop()
-
-    asyncio.run(main())
-
-
-def test_a_process_that_dies_by_itself_is_named_by_its_exit_code() -> None:
-    async def main() -> None:
-        engine = fake(crash_after="2")
-        await engine.start()
-        assert await answer(engine) == 5
-        with pytest.raises(EngineCrashed, match="exited with code 70"):
-            await answer(engine)
-        await until_ready(engine)
         await engine.stop()
 
     asyncio.run(main())
@@ -167,11 +153,6 @@ def test_an_engine_that_never_finishes_loading_is_given_up() -> None:
         assert (engine.state, engine.pid) == ("failed", None)
 
     asyncio.run(main())
-
-
-def test_a_wrong_option_is_refused_before_a_process_starts() -> None:
-    with pytest.raises(ValueError, match="option `tpot` is a number, not `fast`"):
-        load_engine("fake", options={"tpot": "fast"})
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])

@@ -73,35 +73,6 @@ def test_the_cause_of_an_error_counts() -> None:
     assert _failed(1, error).kind == "fatal"
 
 
-def test_an_engine_whose_gpu_failed_is_replaced_and_answers_again(tmp_path: Path) -> None:
-    """The second request of a process fails as on a GPU, and with it all that would follow there."""
-    (tmp_path / "failing_gpu.py").write_text(
-        "from engines.fake.engine import FakeEngine\n"
-        "class FailingGpu(FakeEngine):\n"
-        "    count = 0\n"
-        "    async def generate(self, request):\n"
-        "        self.count += 1\n"
-        "        if self.count > 1:\n"
-        "            raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
-        "        async for chunk in super().generate(request):\n"
-        "            yield chunk\n"
-    )
-    command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.process.worker")
-
-    async def main() -> None:
-        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "failing_gpu:FailingGpu")), watch=QUICK)
-        await engine.start()
-        assert await answer(engine) == 5
-        with pytest.raises(FatalError, match="the GPU failed"):
-            await answer(engine)
-        while engine.restarts < 1 or engine.state != "ready":
-            await asyncio.sleep(0.02)
-        assert await answer(engine) == 5
-        await engine.stop()
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("where", ["load", "generate"])
 def test_a_panic_of_a_library_in_rust_is_reported(where: str, tmp_path: Path) -> None:
     """PyO3's `PanicException` is a `BaseException`: it must not leave a parent that waits for ever."""
