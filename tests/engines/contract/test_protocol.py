@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.contract.base import Chunk, EngineInfo, EngineStats, GenerateRequest, Model, TokenLogprob, Usage
-from engines.contract.errors import BadRequest
 from engines.contract.protocol import (
     AskStats,
     Cancel,
@@ -143,16 +142,3 @@ def test_unknown_fields_are_ignored_so_that_either_side_may_grow() -> None:
     assert decode_to_child(b'{"type":"cancel","id":1,"reason":"tired"}') == Cancel(1)
     grown = encode(Generate(1, GenerateRequest("p", (1,), 1)))[:-2] + b',"beam_width":4}\n'
     assert decode_to_child(grown) == Generate(1, GenerateRequest("p", (1,), 1))
-
-
-def test_an_error_line_becomes_the_error_of_its_kind() -> None:
-    error = Failed(1, "bad_request", "too long").as_error()
-    assert isinstance(error, BadRequest)
-    assert str(error) == "too long"
-
-
-def test_numbers_survive() -> None:
-    request = GenerateRequest("p", (1,), 1, temperature=0.1, top_p=1 / 3)
-    decoded = decode_to_child(encode(Generate(1, request)))
-    assert isinstance(decoded, Generate)
-    assert math.isclose(decoded.request.top_p, 1 / 3, rel_tol=0)

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import BadRequest
-from engines.contract.registry import engine_class
 from engines.process.engine_loading import load_engine
 from engines.process.supervisor import ChildEngine
 from engines.text.detokenize import tokenizer_of
@@ -161,9 +159,3 @@ def test_16_bits_hold_activations_whose_squares_they_do_not(
     (_, logprob), *_ = reference.likeliest(PROMPT, 1)
     assert dtype == "float16"
     assert chunk.logprobs[0].logprob == pytest.approx(logprob, abs=0.05)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_setting_is_told_before_anything_starts(name: str) -> None:
-    with pytest.raises(ValueError, match="`concurrency` is 1 or more"):
-        from_text(engine_class(name).Options, {"concurrency": "0"})

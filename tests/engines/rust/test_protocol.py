@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 from collections import defaultdict
@@ -93,30 +92,6 @@ def test_many_answers_at_once_are_complete(echo: Path, background: BackgroundLoo
         return list(answers)
 
     assert background.run(talk()) == [f" word{n}" * 50 for n in range(100)]
-
-
-@ECHO
-def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: BackgroundLoop) -> None:
-    async def kill_and_ask() -> str:
-        engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
-        await engine.start()
-        stream = engine.generate(GenerateRequest("on and on", (1,), 10**9))
-        await anext(stream)
-        assert engine.pid is not None
-        os.kill(engine.pid, 9)
-        with pytest.raises(Exception, match="was killed by SIGKILL"):
-            await stream_to_the_end(stream)
-        while engine.state != "ready":
-            await asyncio.sleep(0.05)
-        text = await anext(engine.generate(GenerateRequest("again", (1,), 1)))
-        await engine.stop()
-        return text[0].text
-
-    async def stream_to_the_end(stream: Any) -> None:
-        async for _ in stream:
-            pass
-
-    assert background.run(kill_and_ask()) == " again"
 
 
 @ECHO
