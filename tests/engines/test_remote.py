@@ -66,16 +66,6 @@ def test_answers_and_counts_are_those_of_the_server(upstream: RunningServer, api
     assert usage.first_token >= 0.01
 
 
-def test_many_requests_are_in_flight_together(upstream: RunningServer) -> None:
-    answers = ask(upstream.url, *(question(12) for _ in range(40)))
-    assert {(tokens, finish) for _, tokens, finish, _ in answers} == {(12, "length")}
-
-
-def test_stop_strings_are_the_servers_work(upstream: RunningServer) -> None:
-    ((text, _, finish, _),) = ask(upstream.url, question(20, stop=("fox",)))
-    assert (text.rstrip(), finish) == (" the quick brown", "stop")
-
-
 def test_it_tells_what_is_behind_the_server(upstream: RunningServer) -> None:
     async def main() -> None:
         engine = load_engine("remote", None, {"url": f"{upstream.url}/v1/"})

@@ -99,11 +99,6 @@ def test_an_answer_ends_at_the_end_of_text(engine: ChildEngine, background: Back
     assert finish == "stop"
 
 
-def test_an_answer_ends_at_its_limit_though_lmrs_continues(engine: ChildEngine, background: BackgroundLoop) -> None:
-    chunks, finish = ask(engine, background, chat(400, 500), max_tokens=5)
-    assert ("".join(chunk.text for chunk in chunks), finish) == (" <400> <500> <400> <500> <400>", "length")
-
-
 def test_the_end_of_text_can_be_ignored(engine: ChildEngine, background: BackgroundLoop) -> None:
     chunks, finish = ask(engine, background, chat(1003, 400), ignore_eos=True, max_tokens=7)
     assert (sum(chunk.tokens for chunk in chunks), finish) == (7, "length")
@@ -143,17 +138,6 @@ def test_what_it_cannot_do_is_refused(
 
 def test_a_seed_with_greedy_decoding_is_accepted(engine: ChildEngine, background: BackgroundLoop) -> None:
     assert ask(engine, background, chat(1001), seed=3)[1] == "stop"
-
-
-def test_a_prompt_without_the_template_is_served_where_that_is_allowed(
-    tiny: Model, stand_in: Path, background: BackgroundLoop
-) -> None:
-    engine = load_engine("lmrs", tiny, {"same_tokens": "no"})
-    background.run(engine.start())
-    try:
-        assert "".join(chunk.text for chunk in ask(engine, background, (1001,))[0]) == " <1001>"
-    finally:
-        background.run(engine.stop())
 
 
 @pytest.mark.parametrize("token", [pytest.param(2003, id="it panics"), pytest.param(3003, id="it ends")])

@@ -86,15 +86,3 @@ def test_what_cannot_be_served_gets_a_sentence(tiny: tuple[Model, Reference], tm
         Counting(model, draft="nothing")
     with pytest.raises(EngineUnavailable, match="cannot take back wrong guesses"):
         Counting(state_space, draft="ngram")
-    with pytest.raises(EngineUnavailable, match="quantise=bnb-int8 needs bitsandbytes; install with: pip install bits"):
-        Counting(model, quantise="bnb-int8")
-    with pytest.raises(EngineUnavailable, match="attention=flash_attention_2 runs on cuda, not on cpu; there are"):
-        Counting(model, attention="flash_attention_2")
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_every_attention_says_the_same(attention: str, tiny: tuple[Model, Reference]) -> None:
-    model, _ = tiny
-    engine = Counting(model, attention=attention)
-    assert engine.engine._net.config._attn_implementation == attention
-    assert engine.chunks(prompt(8, 30)) == Counting(model).chunks(prompt(8, 30))
