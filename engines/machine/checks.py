@@ -19,13 +19,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from enginebench.settings.system import last_line
+from engines.contract.registry import engine_class, names
 from engines.machine.cuda import Check, gpu_checks
 from engines.machine.devices import NoAnswer, driver, gpu_bytes, usable_cores
 from engines.machine.extras import install_command
 from engines.machine.memory import free_memory
 from engines.models.cache import cache_folder
 
-OLDEST_PYTHON = (3, 11)
 DISK_WANTED = 2_000_000_000  # bytes: the default model, converted, and some runs
 MEMORY_WANTED = 4_000_000_000  # bytes: two engines of the default model, one after the other, with their libraries
 FILES_WANTED = 4096  # open files: one connection per user in the load generator, and one in the server
@@ -47,7 +47,7 @@ def examine(load_test: bool = False) -> list[Check]:
         _disk(),
         *_packages(),
         _gpu(),
-        *_cuda(),
+        *gpu_checks({name: engine_class(name) for name in names()}),
         _kernel_stamps(),
         _open_files(),
         *([_load_test()] if load_test else []),
@@ -59,9 +59,8 @@ def examine(load_test: bool = False) -> list[Check]:
 
 
 def _python() -> Check:
-    oldest = ".".join(map(str, OLDEST_PYTHON))
     value = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Check("Python", sys.version_info >= OLDEST_PYTHON, value, f"{oldest} or newer is needed.", required=True)
+    return Check("Python", True, value, required=True)
 
 
 def _scenarios() -> Check:
@@ -131,10 +130,10 @@ def _packages() -> Iterator[Check]:
     optional = {*FOR_REPORTS, *FOR_DOWNLOADS}
     needed = [requirement for requirement in base if requirement.name not in optional]
     yield _installed("Packages", needed, "pip install enginebench", required=True)
-    for task, names in (("reports", FOR_REPORTS), ("downloads", FOR_DOWNLOADS)):
+    for task, chosen in (("reports", FOR_REPORTS), ("downloads", FOR_DOWNLOADS)):
         yield _installed(
             f"Packages for {task}",
-            [requirement for requirement in base if requirement.name in names],
+            [requirement for requirement in base if requirement.name in chosen],
             "pip install enginebench",
         )
     for extra in EXTRAS:
@@ -174,13 +173,6 @@ def _gpu() -> Check:
     except NoAnswer as error:
         return Check("GPU", False, str(error), remedy)
     return Check("GPU", bool(names), f"{'; '.join(names) or 'none'} (driver {release})", remedy)
-
-
-def _cuda() -> Iterator[Check]:
-    """Check driver, CUDA and cuDNN against the needs of each engine's GPU code."""
-    from engines.contract.registry import engine_class, names
-
-    return gpu_checks({name: engine_class(name) for name in names()})
 
 
 def _kernel_stamps() -> Check:
