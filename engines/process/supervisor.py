@@ -260,21 +260,15 @@ class ChildEngine:
             await self._supervise()
             if time.monotonic() - ready_at > 2 * self._watch.restart_most:
                 wait = self._watch.restart_first  # it ran for long: earlier crashes no longer count
-            restarted = False
-            while not restarted:
+            while True:
                 self._state = "restarting"
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, self._watch.restart_most)
                 self.restarts += 1
-                restarted = await self._relaunch()
-
-    async def _relaunch(self) -> bool:
-        try:
-            await self._start_process()
-        except EngineUnavailable:
-            return False
-        self._changed()
-        return True
+                with contextlib.suppress(EngineUnavailable):
+                    await self._start_process()
+                    break
+            self._changed()
 
     async def _supervise(self) -> None:
         process = self._process
