@@ -105,21 +105,15 @@ class TransformersEngine(OnTorch, BlockingEngine):
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
         if implementation is not None:
-            with tried_out(self.options.attention, name_of(dtype)):
-                self._first_step()
+            with tried_out(self.options.attention, name_of(dtype)), torch.inference_mode():
+                _, cache = self._forward([0] * PASS, {})
+                self._forward([0], cache)
         attention = self.options.attention if implementation else self._net.config._attn_implementation
         stored = weights_format(self._net, dtype, self.options.quantise)
         facts: dict[str, Any] = {"attention": attention, "loop": self._loop, "threads": torch.get_num_threads()}
         if state_space:  # in place of keys and values that grow with the text
             facts |= {"attention": "none", "state_bytes": kept_values(config, 0) * dtype.itemsize}
         return self.info(stored, activations=name_of(dtype), **facts)
-
-    def _first_step(self) -> None:
-        import torch
-
-        with torch.inference_mode():
-            _, cache = self._forward([0] * PASS, {})
-            self._forward([0], cache)
 
     def _read(self, model: Model, dtype: torch.dtype, attention: str | None) -> Any:
         settings = {} if attention is None else {"attn_implementation": attention}

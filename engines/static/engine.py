@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from engines.static.batch import Batch, Sequence
-    from engines.static.decoder import Decoder, RunStep
+    from engines.static.decoder import RunStep
     from engines.static.step import Step
     from engines.static.step_shapes import StepShape
 
@@ -123,7 +123,9 @@ class StaticEngine(OnTorch, SteppingEngine):
         import torch
 
         from engines.static.batch import Batch
-        from engines.static.weights import NAMES, DecoderShape
+        from engines.static.decoder import Decoder
+        from engines.static.step import Step
+        from engines.static.weights import NAMES, DecoderShape, weights_of
 
         model = self.open_model()
         self.import_transformers()
@@ -134,32 +136,19 @@ class StaticEngine(OnTorch, SteppingEngine):
         net = read_network(model, self._device, dtype)
         self.end_phase("weights")
         on_gpu = self._device.type == "cuda"
-        buckets = self.options.buckets(
-            shape.context_length,
-            on_gpu,
-            lambda length: self._left() / (length * shape.cached_values * dtype.itemsize),
-            self.second_cache,
-        )
+
+        def rows(length: int) -> float:
+            free: int = torch.cuda.mem_get_info(self._device)[0]
+            return CACHE_SHARE * free / (length * shape.cached_values * dtype.itemsize)
+
+        buckets = self.options.buckets(shape.context_length, on_gpu, rows, self.second_cache)
         self._context_length = min(shape.context_length, buckets.lengths[-1])
         with tried_out(self.options.attention, name_of(dtype)):
-            self.batch = Batch(self._decoder(shape, net, buckets))
+            step = Step(shape, weights_of(net, buckets.lengths[-1]))
+            self.batch = Batch(Decoder(step, buckets, self.prepare))
         self.end_phase("compile")
         sizes = {**asdict(buckets), "prompts": buckets.prompts[-1]}
         return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES, **sizes)
-
-    def _left(self) -> float:
-        """Return bytes of the GPU that keys and values may take."""
-        import torch
-
-        free: int = torch.cuda.mem_get_info(self._device)[0]
-        return CACHE_SHARE * free
-
-    def _decoder(self, shape: Any, net: Any, buckets: Any) -> Decoder:
-        from engines.static.decoder import Decoder
-        from engines.static.step import Step
-        from engines.static.weights import weights_of
-
-        return Decoder(Step(shape, weights_of(net, buckets.lengths[-1])), buckets, self.prepare)
 
     def check_device(self, device: torch.device) -> None:
         """Raise `EngineUnavailable` for a device on which this way of running a step does not exist."""
