@@ -50,6 +50,7 @@ KEY = "ENGINEBENCH_REMOTE_API_KEY"
 CONTEXT_LENGTH = 131_072  # tokens, if unknown
 MAX_TOKENS = 10**9  # of one request
 CONNECT_TIMEOUT = 10.0  # seconds
+IDLE_TIMEOUT = 600.0  # seconds without a byte
 MAX_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try
 KEPT_OPEN = 4.0  # seconds that an unused connection is kept: servers close theirs after 5
 END_OF_BODY = 1.0  # seconds for the end to come after the last event
@@ -73,7 +74,6 @@ class RemoteOptions:
     name: str | None = setting(None, "name of the model on that server (none: the first that it lists)")
     concurrency: int = setting(256, "requests that run at a time", least=1)
     context: int | None = setting(None, "maximum tokens of prompt plus answer (none: what the server reports)", least=1)
-    idle_timeout: float = setting(600.0, "seconds without a byte after which a request fails", least=0.001)
 
 
 class RemoteEngine(Engine):
@@ -108,7 +108,7 @@ class RemoteEngine(Engine):
         self._client = httpx.AsyncClient(
             base_url=self.options.url.rstrip("/") + "/",
             headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
-            timeout=httpx.Timeout(self.options.idle_timeout, connect=CONNECT_TIMEOUT),
+            timeout=httpx.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT),
             limits=connections(self.options.concurrency),
             verify=ssl.create_default_context(),  # the system's trust store, or that of SSL_CERT_FILE
             trust_env=False,
