@@ -11,6 +11,7 @@ runs one model on every device: a Llama-family decoder, with continuous batching
 
 from __future__ import annotations
 
+import os
 import tomllib
 from abc import abstractmethod
 from collections.abc import AsyncIterator
@@ -136,9 +137,6 @@ class BurnOptions(BatchOptions):
         "auto", "auto: float32 on a CPU, bfloat16 on a GPU (float16 below compute capability 8.0)"
     )
     device: str = setting("auto", "auto, cpu, or what it was built with: cuda, rocm, metal, wgpu")
-    autotune: Literal["minimal", "balanced", "extensive", "full"] = setting(
-        "minimal", "how many kernels a GPU tries for each new size of product; each takes up to a second to compile"
-    )
 
 
 class BurnEngine(RustEngine):
@@ -148,8 +146,10 @@ class BurnEngine(RustEngine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
+        """Add how many kernels CubeCL tries on a GPU for each new size of product, unless it is set."""
         started = super().launch(options, model)
-        return replace(started, environment={**started.environment, "CUBECL_AUTOTUNE_LEVEL": options.autotune})
+        level = os.environ.get("CUBECL_AUTOTUNE_LEVEL", "minimal")
+        return replace(started, environment={**started.environment, "CUBECL_AUTOTUNE_LEVEL": level})
 
     @classmethod
     def automatic_dtype(cls, device: str, options: BurnOptions, size: ModelSize) -> str:
