@@ -11,13 +11,13 @@ from typing import Literal
 from enginebench.settings.schema import UserMistake, options_by_engine, read_sizes, setting, write_list
 from engines.contract.base import EngineInfo
 
-measure_setting = partial(setting, group="What is measured")
-sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)
+sizes_setting = partial(setting, group="What is measured", read=read_sizes, write=write_list)
 effort_setting = partial(setting, group="How often")
 
 Sizes = tuple[int, ...]
 Kind = Literal["prefill", "generate", "batch"]
 MAX_BATCH_ON_CPU, MAX_BATCH_ON_GPU = 64, 1024  # requests, if no sizes are given
+PROMPT_TOKENS = 32  # of each prompt for generation and batches
 BATCH_TOKENS = 32  # of each answer in a batch
 
 
@@ -41,7 +41,6 @@ class BenchSettings:
         "engine's concurrency.",
         metavar="REQUESTS,…",
     )
-    prompt_tokens: int = measure_setting(32, "Prompt length for generation and batches.", metavar="TOKENS", least=1)
     samples: int = effort_setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1)
     rounds: int = effort_setting(
         5, "Rounds; in each one, every engine is restarted and measured.", flag="--repeat", metavar="N", least=1
@@ -115,11 +114,10 @@ def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], dic
     """Return the cases in the order in which they are measured, and why this engine cannot run others, by name."""
     max_batch = MAX_BATCH_ON_CPU if info.device.partition(":")[0] in {"cpu", "none"} else MAX_BATCH_ON_GPU
     batches = settings.batch or [2**power for power in range(max_batch.bit_length())]
-    prompt = settings.prompt_tokens
     # A prompt as long as the context is one token shorter: engines count the answer's one token, too.
     cases = [Case("prefill", size, 1, size - (size == info.context_length), 1) for size in settings.prefill]
-    cases += [Case("generate", size, 1, prompt, size) for size in settings.generate]
-    cases += [Case("batch", size, size, prompt, BATCH_TOKENS) for size in batches]
+    cases += [Case("generate", size, 1, PROMPT_TOKENS, size) for size in settings.generate]
+    cases += [Case("batch", size, size, PROMPT_TOKENS, BATCH_TOKENS) for size in batches]
     possible, left_out = [], {}
     for case in cases:
         if case.tokens > info.context_length:
