@@ -18,7 +18,7 @@ from engines.contract.errors import EngineUnavailable
 from engines.models.cache import cache_folder
 from engines.models.fetch import DEFAULT, context_length, conversion_folder, fetch_model
 from engines.models.from_gguf import rotary_scaling
-from engines.models.presets import PRESETS, Preset
+from engines.models.presets import LLAMA_3_ROPE, PRESETS, Preset
 from engines.models.random_model import _write_weights
 from engines.models.size import STACK, context_of, kept_values
 from engines.models.to_gguf import gguf_of
@@ -86,14 +86,7 @@ def test_its_tokenizer_takes_special_tokens_whole() -> None:
 
 # A GGUF file of the user's own, with Llama 3's rotary factors.
 
-ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+ROPE = LLAMA_3_ROPE | {"rope_theta": 500_000.0}
 TINY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "max_position_embeddings": 128}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
+from engines.models.presets import LLAMA_3_ROPE
 from engines.models.stored import key_heads
 from engines.models.to_gguf import Format, gguf_of
 from tests.support.engines.reference import Reference
@@ -41,9 +42,7 @@ def test_llama_3s_rotary_scaling_divides_each_frequency(tmp_path: Path, monkeypa
     from gguf import GGUFReader
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    scaling = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 32.0, "low_freq_factor": 1.0}
-    scaling |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-    model, said = write_tiny(tmp_path / "model", "llama", rope_parameters=scaling)
+    model, said = write_tiny(tmp_path / "model", "llama", rope_parameters=LLAMA_3_ROPE | {"rope_theta": 500_000.0})
     monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
     reader = GGUFReader(gguf_of(model, "float16"))
     (factors,) = [tensor.data for tensor in reader.tensors if tensor.name == "rope_freqs.weight"]

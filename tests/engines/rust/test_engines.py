@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest, Model
 from engines.contract.errors import BadRequest
+from engines.models.presets import LLAMA_3_ROPE
 from engines.process.engine_loading import load_engine
 from engines.process.supervisor import ChildEngine
 from engines.text.detokenize import tokenizer_of
@@ -102,14 +103,7 @@ def test_strange_prompts_are_refused_with_a_sentence(engine: ChildEngine, backgr
         background.run(answer(engine, (VOCABULARY,)))
 
 
-LLAMA_3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
+LLAMA_3 = LLAMA_3_ROPE | {"rope_theta": 500_000.0, "factor": 8.0, "original_max_position_embeddings": 16}
 
 
 BOTH = [

@@ -11,55 +11,15 @@ from typing import Any
 
 from engines.contract.base import Model
 from engines.lmrs.model_file import tensors
+from engines.models.presets import LLAMA_3_ROPE
 
 STAND_IN = Path(__file__).with_name("lmrs_stand_in.py")
 VOCABULARY = 128_256  # lm.rs has Llama's special token ids in its code
-ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+ROPE = LLAMA_3_ROPE | {"rope_theta": 500_000.0}
 # Learned in this order, as a byte-pair encoder would from English: Ġ is a space, Ċ the end of a line.
 MERGES = (
-    *(
-        "Ġ t",
-        "h e",
-        "Ġ a",
-        "i n",
-        "Ġt he",
-        "r e",
-        "o n",
-        "e r",
-        "Ġ s",
-        "a t",
-        "n d",
-        "Ġ w",
-        "Ġ o",
-        "e n",
-        "Ġa nd",
-        "o u",
-        "i s",
-    ),
-    *(
-        "Ġ b",
-        "e a",
-        "Ġ1 2",
-        "Ġ 1",
-        "Ċ Ċ",
-        "e ar",
-        "ill age",
-        "a g",
-        "ag e",
-        "i ll",
-        "Ġ v",
-        "Ġv illage",
-        "ĠM ay",
-        "m e",
-        "ti me",
-    ),
+    "Ġ t|h e|Ġ a|i n|Ġt he|r e|o n|e r|Ġ s|a t|n d|Ġ w|Ġ o|e n|Ġa nd|o u|i s|Ġ b|e a|Ġ1 2|Ġ 1|Ċ Ċ|e ar|ill age|"
+    "a g|ag e|i ll|Ġ v|Ġv illage|ĠM ay|m e|ti me"
 )
 
 
@@ -121,7 +81,7 @@ def write_tokenizer_json(path: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     characters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in MERGES)]
+    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in MERGES.split("|"))]
     vocabulary = {token: id for id, token in enumerate([*characters, *(left + right for left, right in merges)])}
     known = [(left, right) for left, right in merges if left in vocabulary and right in vocabulary]
     vocabulary |= {f"Ġ<{id}>": id for id in range(len(vocabulary), VOCABULARY)}
