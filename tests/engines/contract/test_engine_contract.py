@@ -143,10 +143,6 @@ def test_tokens_come_one_after_the_other(loaded: Loaded) -> None:
     assert len(chunks) >= 6, "an answer in one piece has no time to first token"
 
 
-def test_greedy_answers_repeat(loaded: Loaded) -> None:
-    assert loaded.ask()[0] == loaded.ask()[0]
-
-
 def test_a_seed_repeats_an_answer(loaded: Loaded) -> None:
     if "seed" not in loaded.info.features:
         pytest.skip(f"{loaded.name} has no seed, and says so")

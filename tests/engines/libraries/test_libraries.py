@@ -189,11 +189,6 @@ def test_leaving_early_stops_the_work(name: str, model: Model, asked: Asked) -> 
     assert len(asked.aborted) == 1
 
 
-def test_text_held_back_for_a_stop_string_is_sent_at_the_end(name: str, model: Model) -> None:
-    chunks = answer(name, model, question(stop=("five six",)))
-    assert "".join(chunk.text for chunk in chunks) == " one two three four five"
-
-
 def test_a_request_that_the_library_refuses_is_the_clients_mistake(name: str, model: Model) -> None:
     with pytest.raises(BadRequest, match="too many tokens"):
         answer(name, model, question(max_tokens=2000))

@@ -27,8 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def switched_on() -> dict[str, bool]:
-    named = {"math": "math", "mem_efficient": "mem_efficient", "flash": "flash", "cudnn": "cudnn"}
-    return {switch: getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for switch, name in named.items()}
+    return {switch: getattr(torch.backends.cuda, f"{switch}_sdp_enabled")() for switch in SWITCHES}
 
 
 @pytest.fixture(autouse=True)
