@@ -51,19 +51,6 @@ def test_an_engine_that_its_first_request_ends_has_not_loaded() -> None:
     asyncio.run(main())
 
 
-def test_a_hung_engine_is_found_out_and_restarted() -> None:
-    async def main() -> None:
-        engine = fake(hang_after="1")
-        await engine.start()
-        with pytest.raises(EngineCrashed, match=r"sent nothing for 1 s"):
-            await answer(engine)
-        await until_ready(engine)
-        assert engine.restarts == 1
-        await engine.stop()
-
-    asyncio.run(main())
-
-
 def test_stopping_while_a_hung_child_is_reaped_ends() -> None:
     """A kill may take effect late, for example while the kernel frees much memory."""
 
