@@ -43,6 +43,7 @@ SMALL = {"batches": "1,4", "lengths": "1024", "prompts": "1"}  # each shape take
         pytest.param("torch-jit", SMALL, id="torch-jit"),
         pytest.param("torch-compile", SMALL | {"batches": "4"}, id="torch-compile"),
         pytest.param("cuda-graph", SMALL, id="cuda-graph"),
+        pytest.param("cuda-graph", SMALL | {"device": "cuda:1"}, id="cuda-graph, on the second GPU"),
         pytest.param("compile-cuda-graph", SMALL | {"batches": "4"}, id="compile-cuda-graph"),
         pytest.param("candle", {}, id="candle, one at a time"),
         pytest.param("candle", {"concurrency": "16"}, id="candle, in a batch"),
@@ -59,6 +60,8 @@ def test_the_tokens_are_those_of_transformers_on_a_cpu(
             pytest.skip(f"{name} is not built for a GPU: make engines FEATURES=cuda")
     elif (reason := engine_class(name).why_not_here()) is not None:
         pytest.skip(reason)
+    if options.get("device") == "cuda:1" and len(visible_gpus()) < 2:
+        pytest.skip("there is one GPU")
     exact = {} if name == "pytorch-baseline" else {"dtype": "float32"}
     questions = recorded_questions()
 

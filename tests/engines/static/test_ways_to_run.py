@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from enginebench.settings.schema import UserMistake
-from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options
 from engines.pytorch.compiling import compilations_folder, missing_compiler
@@ -27,7 +26,6 @@ from engines.static.ways_to_run import (
     TorchJitEngine,
     captured,
 )
-from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.static_decoder import (
     BUCKETS,
     ONE_BUCKET,
@@ -144,34 +142,6 @@ def test_the_stand_in_refuses_what_a_gpu_would(
     example = tuple(torch.ones(2, dtype=torch.long) for _ in range(3))
     with pytest.raises(cuda_graph_stand_in.RefusedInCapture, match=refused):
         captured(step, example, None, cuda_graph_stand_in.Stream())
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
-@pytest.mark.parametrize("engine", [TorchJitEngine, TorchCompileEngine, CudaGraphEngine, CompileCudaGraphEngine])
-def test_on_a_gpu_the_text_is_that_of_eager(engine: type[StaticEngine], device: str, small: Small) -> None:
-    import asyncio
-
-    if int(device[-1]) >= torch.cuda.device_count():
-        pytest.skip("there is one GPU")
-    requests = [GenerateRequest("", tuple(one), 12, ignore_eos=True) for one in PROMPTS]
-    eager = TransformersEngine(small.model, TransformersOptions(dtype="float32", device=device))
-    eager.load()
-    expected = ["".join(chunk.text for chunk in eager.generate_blocking(one)) for one in requests]
-    made = engine(small.model, StaticOptions(dtype="float32", device=device, batches=(1, 4), lengths=(64,), chunk=16))
-    info = made.load()
-
-    async def text(one: GenerateRequest) -> str:
-        return "".join([chunk.text async for chunk in made.generate(one)])
-
-    async def answers() -> tuple[list[str], list[str]]:
-        return [await text(one) for one in requests], await asyncio.gather(*map(text, requests))
-
-    alone, together = asyncio.run(answers())
-    assert alone == expected
-    assert together == expected
-    assert (info.device, info.max_concurrency) == (device, 4)
-    made.close()
 
 
 @pytest.mark.parametrize("engine", [CudaGraphEngine, CompileCudaGraphEngine])
