@@ -53,7 +53,6 @@ def examine(load_test: bool = False) -> list[Check]:
         *([_load_test()] if load_test else []),
         _program("uv", "to install engines in environments of their own: pip install uv"),
         _program("prometheus", "to scrape a server; on Debian: apt-get install prometheus"),
-        _program("chromium", "to look at reports from the tests; on Debian: apt-get install chromium"),
         _program("cargo", "to build the Rust engines; see https://rustup.rs"),
     ]
 
