@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from engines.contract.base import Model
 from engines.lmrs.model_file import tensors
@@ -59,22 +56,6 @@ def write_tiny_llama(folder: Path) -> Model:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     write_tokenizer_json(folder / "tokenizer.json")
     return Model("tiny-llama-3.2", folder)
-
-
-def write_bfloat16(folder: Path, weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Each 32-bit weight's upper half as safetensors, and the values that are left."""
-    import numpy
-
-    halves = {name: (values.view(numpy.uint32) >> 16).astype(numpy.uint16) for name, values in weights.items()}
-    described, end = {}, 0
-    for name, half in halves.items():
-        described[name] = {"dtype": "BF16", "shape": half.shape, "data_offsets": [end, end + half.nbytes]}
-        end += half.nbytes
-    header = json.dumps(described).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        file.writelines(half.tobytes() for half in halves.values())
-    return {name: (half.astype(numpy.uint32) << 16).view(numpy.float32) for name, half in halves.items()}
 
 
 def write_tokenizer_json(path: Path) -> None:
