@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,6 +16,7 @@ from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineCrashed, FatalError
 from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK
+from tests.support.servers.served import until
 
 ROOT = Path(__file__).parents[3]
 ENGINE = """
@@ -66,15 +65,6 @@ def pids(file: Path) -> list[int]:
     return [int(pid) for pid in file.read_text().split()]
 
 
-def until(there: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not there():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def gone(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -116,7 +106,7 @@ def test_the_engine_is_replaced_with_all_its_processes(
 
     asyncio.run(main())
     assert len(pids(file)) == 6
-    assert until(lambda: all(map(gone, pids(file))))
+    until(lambda: all(map(gone, pids(file))), "all processes of both engines have ended")
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert "the engine's process ended" in told
     assert ("the last words" in told) is (prompt == "crash")
@@ -186,7 +176,7 @@ def test_nothing_outlives_a_killed_server(hung: bool, target: str, tmp_path: Pat
         guards = [child.pid for child in psutil.Process(server.pid).children(recursive=True)]
         assert set(started) < set(guards), "the engine, what it started, and the guard"
         server.kill()
-    assert until(lambda: all(map(gone, guards)))
+    until(lambda: all(map(gone, guards)), "all processes have ended")
 
 
 WHOLE_SERVER = """
@@ -220,7 +210,7 @@ def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str
             os.kill(started[0], signal.SIGSTOP)
         server.send_signal(signal.SIGTERM)
         assert server.wait(30) == 0
-    assert until(lambda: all(map(gone, family)))
+    until(lambda: all(map(gone, family)), "all processes have ended")
 
 
 def test_memory_and_cpu_time_are_those_of_all_processes(target: str, tmp_path: Path) -> None:
