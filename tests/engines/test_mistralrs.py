@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
 
 from engines.contract.base import Chunk, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineUnavailable
@@ -15,6 +14,7 @@ from engines.mistralrs import MistralRsEngine, MistralRsOptions, built_for
 from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
 from engines.models.random_model import with_weights
+from engines.text.detokenize import tokenizer_of
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 EMOJI = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語 é<|im_end|>\n<|im_start|>assistant\n"
@@ -27,7 +27,7 @@ class Loaded:
         model = fetch_model()
         self.engine = MistralRsEngine(model, MistralRsOptions(**options))
         self.info = self.engine.load()
-        self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+        self.tokenizer = tokenizer_of(model.folder)
         self.usages: list[tuple[int, int]] = []
         chunks = self.engine._chunks
         self.engine._chunks = lambda answer, stops: chunks(self._overheard(answer), stops)  # type: ignore[method-assign]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
 
 from engines.contract.base import Chunk, EngineInfo, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.models.fetch import fetch_model
+from engines.text.detokenize import tokenizer_of
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.small_model import small_model
 from tests.support.engines.ten_questions import questions_of, recorded_questions, recorded_text, text_logprobs
@@ -29,7 +29,7 @@ class Loaded:
     def __init__(self, model: Model, **options) -> None:  # type: ignore[no-untyped-def]
         self.engine = TransformersEngine(model, TransformersOptions(**options))
         self.info: EngineInfo = self.engine.load()
-        self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+        self.tokenizer = tokenizer_of(model.folder)
 
     def ids(self, prompt: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(prompt).ids)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
 
 from engines.bench.quality import measure_quality
 from engines.contract.base import EngineInfo, GenerateRequest, Model
@@ -18,6 +17,7 @@ from engines.process.environments import InstalledEngine
 from engines.process.stream import ReceivedChunk
 from engines.process.supervisor import ChildEngine
 from engines.rust.programs import PROGRAMS
+from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop
 from tests.support.engines import documented_engine
 from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
@@ -49,7 +49,7 @@ class Loaded:
         model, options = _what_it_needs(name, folder, url)
         self.engine: ChildEngine = load_engine(name, model, options)
         self.info: EngineInfo = background.run(self.engine.start(), LOADING)
-        self.tokenizer = None if model is None else Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+        self.tokenizer = None if model is None else tokenizer_of(model.folder)
 
     def request(self, prompt: str = PROMPT, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
         ids = range(12) if self.tokenizer is None else self.tokenizer.encode(prompt).ids

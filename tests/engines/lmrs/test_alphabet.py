@@ -6,15 +6,15 @@ import pytest
 
 from engines.contract.base import Model
 from engines.lmrs.alphabet import Alphabet
+from engines.text.detokenize import tokenizer_of
 from tests.support.engines.lmrs_model import VOCABULARY
 
 
 @pytest.mark.parametrize("day", ["2026-11-22", "2020-11-20", "2022-02-22", "2026-05-01", "2011-11-11"])
 def test_the_date_and_every_message_are_read_as_the_models_own_tokens(day: str, tiny: Model) -> None:
-    from tokenizers import Tokenizer
 
     date = datetime.date.fromisoformat(day)
-    alphabet = Alphabet.for_day(Tokenizer.from_file(str(tiny.folder / "tokenizer.json")), VOCABULARY, date)
+    alphabet = Alphabet.for_day(tokenizer_of(tiny.folder), VOCABULARY, date)
     assert tuple(alphabet.read(date.strftime("%d %b %Y"))) == alphabet.date
     ids = [300, 301, 301, 128_009, alphabet.date[0], 5000, VOCABULARY - 1]
     message = alphabet.message(ids)
@@ -25,7 +25,6 @@ def test_the_date_and_every_message_are_read_as_the_models_own_tokens(day: str, 
 
 def test_a_chat_with_random_llama_is_read_as_the_servers_tokens() -> None:
     """One model that every engine runs on the same tokens, several turns included."""
-    from tokenizers import Tokenizer
 
     from engines.models.fetch import fetch_model
     from servers.openai.prompts import load_tokenizer
@@ -35,9 +34,7 @@ def test_a_chat_with_random_llama_is_read_as_the_servers_tokens() -> None:
     messages.append({"role": "user", "content": "And then, on 22 Nov 2026?"})
     served = load_tokenizer(model)
     ids = served.encode(served.render(messages), special=False, limit=1000)
-    alphabet = Alphabet.for_day(
-        Tokenizer.from_file(str(model.folder / "tokenizer.json")), VOCABULARY, datetime.datetime.now().date()
-    )
+    alphabet = Alphabet.for_day(tokenizer_of(model.folder), VOCABULARY, datetime.datetime.now().date())
     inside = alphabet.inside_template(ids)
     assert inside is not None
     message = alphabet.message(inside)

@@ -18,6 +18,7 @@ from engines.models.random_model import BEFORE_DATE
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.process.supervisor import ChildEngine
+from engines.text.detokenize import tokenizer_of
 from tests.conftest import BackgroundLoop
 from tests.support.engines.lmrs_model import STAND_IN, VOCABULARY, write_program, write_stand_in
 
@@ -49,11 +50,8 @@ TODAY: tuple[int, ...] = ()
 @pytest.fixture(scope="module", autouse=True)
 def alphabet(tiny: Model) -> Alphabet:
     global TODAY
-    from tokenizers import Tokenizer
 
-    found = Alphabet.for_day(
-        Tokenizer.from_file(str(tiny.folder / "tokenizer.json")), VOCABULARY, datetime.datetime.now().date()
-    )
+    found = Alphabet.for_day(tokenizer_of(tiny.folder), VOCABULARY, datetime.datetime.now().date())
     TODAY = found.date
     return found
 
@@ -192,7 +190,6 @@ def real_program() -> str:
 def test_the_real_one_answers_as_transformers_does(tiny: Model, message: tuple[int, ...], ignore_eos: bool) -> None:
     """Greedy, 32-bit: proves the file's tensors, and that lm.rs reads exactly the request's token ids."""
     import torch
-    from tokenizers import Tokenizer
     from transformers import AutoModelForCausalLM
 
     real_program()
@@ -208,7 +205,7 @@ def test_the_real_one_answers_as_transformers_does(tiny: Model, message: tuple[i
 
     net = AutoModelForCausalLM.from_pretrained(tiny.folder, dtype=torch.float32)
     produced = net.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, pad_token_id=0)[0, len(ids) :]
-    tokenizer = Tokenizer.from_file(str(tiny.folder / "tokenizer.json"))
+    tokenizer = tokenizer_of(tiny.folder)
     assert asyncio.run(answer()) == tokenizer.decode(produced.tolist(), skip_special_tokens=True)
 
 

@@ -24,6 +24,7 @@ from engines.models.size import STACK, context_of, kept_values
 from engines.models.to_gguf import gguf_of
 from engines.models.tokenizer import make_tokenizer
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
+from engines.text.detokenize import tokenizer_of
 from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -78,9 +79,8 @@ def test_the_embedded_model_is_whole_and_says_what_every_engine_reads() -> None:
 
 
 def test_its_tokenizer_takes_special_tokens_whole() -> None:
-    from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(fetch_model().folder / "tokenizer.json"))
+    tokenizer = tokenizer_of(fetch_model().folder)
     assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>").ids == [1, 4093, 198, 26843, 2]
 
 
@@ -221,11 +221,10 @@ def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path) -> Non
 # The smallest vocabulary, a usual and the largest one: a tokenizer is made for their size.
 @pytest.mark.parametrize("name", ["unoptimized-512", "gpt2", "qwen2.5-0.5b"])
 def test_a_random_model_has_a_tokenizer_that_fits_it(name: str, tmp_path: Path) -> None:
-    from tokenizers import Tokenizer
 
     model = fetch_model(f"random:{name}")
     config = json.loads((model.folder / "config.json").read_text())
-    tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+    tokenizer = tokenizer_of(model.folder)
     assert model.random_weights
     assert tokenizer.get_vocab_size() == config["vocab_size"] == PRESETS[name].config["vocab_size"]
     text = "<|im_start|>The quick brown fox — 日本語 🚀 — jumped over 1234 lazy dogs.\n"

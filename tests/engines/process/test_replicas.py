@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from tokenizers import Tokenizer
 
 from enginebench.settings.schema import UserMistake
 from engines.contract.base import GenerateRequest
@@ -19,6 +18,7 @@ from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
 from engines.process.supervisor import ChildEngine, Watch
+from engines.text.detokenize import tokenizer_of
 from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until
@@ -228,7 +228,7 @@ def test_cpu_time_does_not_fall_when_a_replica_is_restarted() -> None:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes to cores")
 def test_a_real_engine_answers_alike_from_each_share_of_the_cores() -> None:
     model = small_model()
-    ids = Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(PROMPT).ids
+    ids = tokenizer_of(model.folder).encode(PROMPT).ids
 
     async def main() -> None:
         engine = load_replicas("mistralrs", model, {"replicas": "2"}, WATCH)

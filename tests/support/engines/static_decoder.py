@@ -11,6 +11,7 @@ from engines.static.batch import Batch
 from engines.static.batch import Sequence as Running
 from engines.static.step_shapes import Buckets
 from engines.static.weights import DecoderShape, weights_of
+from engines.text.detokenize import tokenizer_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
 
@@ -28,11 +29,10 @@ class Small:
     """A model of a family with random weights, what Transformers says with it, and a decoder of our own."""
 
     def __init__(self, folder: Path, model_type: str = "llama", **differs: Any) -> None:
-        from tokenizers import Tokenizer
 
         self.model: Model
         self.model, self.reference = write_tiny(folder, model_type, **differs)
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer = tokenizer_of(folder)
         self.shape = DecoderShape.from_config(self.reference.model.config, "test")
 
     def step(self) -> Step:
