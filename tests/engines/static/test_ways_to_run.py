@@ -16,7 +16,6 @@ from enginebench.settings.schema import UserMistake
 from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options
 from engines.pytorch.compiling import compilations_folder, missing_compiler
-from engines.static.batch import Batch
 from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.step_shapes import StepShape
 from engines.static.ways_to_run import (
@@ -47,14 +46,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     return Small(tmp_path_factory.mktemp("small"))
 
 
-def ten_prompts_then_together(batch: Batch, small: Small) -> None:
-    """One after the other, which shows a cache that was frozen with the first request, then in one batch."""
-    expected = [small.expected(one) for one in PROMPTS]
-    assert [generated(batch, small.sequence(one))[0] for one in PROMPTS] == expected
-    assert generated(batch, *(small.sequence(one) for one in PROMPTS)) == expected
-    logits_are_those_of_transformers(batch.decoder, small.reference, PROMPTS, expected)
-
-
 @pytest.mark.parametrize(("device", "passes"), [("cpu", 1), ("cuda:0", 0)])
 def test_on_a_gpu_a_trace_has_no_weights_of_its_own(device: str, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`optimize_for_inference` transposes the matrices: a copy of all of them, in every shape."""
@@ -80,7 +71,10 @@ def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = small.batch(CudaGraphEngine(None, StaticOptions()).prepare, PROMPTS_TOGETHER)
     assert len(graphs) == 10, "at two lengths two batches, and one, two or four prompts"
     assert cuda_graph_stand_in.Stream.made == 1, "cuBLAS keeps a workspace for every stream"
-    ten_prompts_then_together(batch, small)
+    expected = [small.expected(one) for one in PROMPTS]
+    assert [generated(batch, small.sequence(one))[0] for one in PROMPTS] == expected, "one after the other"
+    assert generated(batch, *(small.sequence(one) for one in PROMPTS)) == expected
+    logits_are_those_of_transformers(batch.decoder, small.reference, PROMPTS, expected)
     for together in (2 * PROMPTS[-1:], 4 * PROMPTS[-1:]):
         expected = [small.expected(one) for one in together]
         assert generated(batch, *(small.sequence(one) for one in together)) == expected
