@@ -61,11 +61,11 @@ class Alphabet:
         """Score longer texts higher, to complete a merge that has begun: "2", "20", "202" before another "20"."""
         return float(len(text)) if len(text) > 1 else 2 * NOT_MERGED
 
-    def write(self, path: Path, begin: int, end: int) -> None:
+    def write(self, path: Path, end: int) -> None:
         """Write a `tokenizer.bin`; with `end=NEVER` lm.rs continues after the end of text."""
         texts = [self.character(id).encode() for id in range(self.size)] + [step.encode() for step in self.steps]
         with path.open("wb") as file:
-            file.write(FILE_HEADER.pack(len(texts), max(map(len, texts)), begin, end))
+            file.write(FILE_HEADER.pack(len(texts), max(map(len, texts)), 0, end))
             for text in texts:
                 score = self.score(text.decode())
                 file.write(TOKEN_HEADER.pack(score, len(text)) + text)

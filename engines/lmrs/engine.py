@@ -160,7 +160,7 @@ class LmrsEngine(Engine):
         if (today := datetime.date.today()) != self._day:
             self._alphabet, self._day = Alphabet.for_day(self._tokenizer, self._size, today), today
             for ignore_eos, end in ((False, self._end), (True, NEVER)):
-                self._alphabet.write(self._tokens_file(ignore_eos), 0, end)
+                self._alphabet.write(self._tokens_file(ignore_eos), end)
         return self._alphabet
 
     def _tokens_file(self, ignore_eos: bool) -> Path:
