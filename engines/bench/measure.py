@@ -20,6 +20,7 @@ from typing import Any
 from enginebench.settings.schema import UserMistake
 from engines.bench.settings import Case
 from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import EngineError
 from engines.process.stream import by_read
 from engines.process.supervisor import ChildEngine
 from engines.text.detokenize import tokenizer_of
@@ -67,10 +68,6 @@ Key = tuple[str, int | None]
 """The name of a metric, and the size of its case."""
 
 
-class ShortAnswer(Exception):
-    """An answer has fewer tokens than were asked for. The message is one sentence."""
-
-
 @dataclass(frozen=True, slots=True)
 class TimedAnswer:
     """An answer as this process read it. `first_token`: seconds until the first token by the engine's own clock."""
@@ -99,7 +96,7 @@ class TimedAnswer:
 
 
 async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[TimedAnswer]:
-    """Send the requests of a case together. Raises `EngineError` and `ShortAnswer`."""
+    """Send the requests of a case together. Raises `EngineError`, also for an answer that is too short."""
     requests = [
         GenerateRequest(text, ids, case.answer_tokens, ignore_eos=True)
         for text, ids in (prompts.draw(case.prompt_tokens) for _ in range(case.requests))
@@ -109,7 +106,7 @@ async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[T
         if isinstance(answer, BaseException):
             raise answer
         if answer.tokens != case.answer_tokens:
-            raise ShortAnswer(f"it gave {answer.tokens} tokens instead of {case.answer_tokens}")
+            raise EngineError(f"it gave {answer.tokens} tokens instead of {case.answer_tokens}")
     return [answer for answer in answers if isinstance(answer, TimedAnswer)]
 
 
@@ -124,7 +121,7 @@ async def _answer(engine: ChildEngine, request: GenerateRequest) -> TimedAnswer:
         stream.cancel()
         raise
     if not arrivals:
-        raise ShortAnswer("it ended an answer without a token")
+        raise EngineError("it ended an answer without a token")
     return TimedAnswer(sent, arrivals, stream.usage.first_token if stream.usage is not None else None)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from enginebench.records.quality import Quality
-from engines.bench.measure import Key, Prompts, ShortAnswer, take_turn, values_of
+from engines.bench.measure import Key, Prompts, take_turn, values_of
 from engines.bench.quality import measure_quality
 from engines.bench.settings import BenchSettings, Case, Variant, cases_of
 from engines.contract.base import EngineInfo, Model
@@ -119,7 +119,7 @@ class _Cases:
                 taken.append(median(answer.to_last for answer in answers))
                 for key, value in values_of(case, answers):
                     samples[key].append(value)
-        except (EngineError, ShortAnswer, ValueError) as error:
+        except (EngineError, ValueError) as error:
             with suppress(EngineUnavailable, TimeoutError):
                 async with asyncio.timeout(RESTART_TIMEOUT):
                     await self._engine.until_ready()
