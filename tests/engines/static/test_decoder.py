@@ -7,12 +7,11 @@ import pytest
 
 from engines.contract.errors import BadRequest, EngineError, EngineUnavailable
 from engines.static.batch import Batch
-from engines.static.batch import Sequence as Running
 from engines.static.engine import StaticOptions
 from engines.static.step_shapes import Buckets, StepShape
 from engines.static.weights import DecoderShape
 from engines.text.sampler import OVERFLOWED
-from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
+from tests.support.engines.static_decoder import BUCKETS, Small, answers, generated, prompt
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -185,22 +184,6 @@ def poisoned(small: Small) -> Batch:
     step = small.step()
     step.weights.embedding[POISON] = torch.inf
     return Batch(Decoder(step, BUCKETS, lambda step, shape, example: step))
-
-
-def answers(batch: Batch, *sequences: Running) -> list[list[int] | Exception]:
-    """Token ids of each, run together, or the error that ended it."""
-    found: dict[int, list[int] | Exception] = {id(one): [] for one in sequences}
-    for one in sequences:
-        batch.add(one)
-    while batch.sequences:
-        for part in batch.step():
-            for one, item in part:
-                tokens = found[id(one)]
-                if isinstance(item, Exception):
-                    found[id(one)] = item
-                elif item is not None and isinstance(tokens, list):
-                    tokens.append(one.next_token)
-    return [found[id(one)] for one in sequences]
 
 
 def are_expected(small: Small, batch: Batch, prompts: list[list[int]]) -> None:

@@ -85,15 +85,23 @@ def prompt(seed: int, tokens: int) -> list[int]:
     return random.Random(seed).sample(range(3, VOCABULARY), tokens)
 
 
-def generated(batch: Batch, *sequences: Running) -> list[list[int]]:
-    """Token ids of each, run together."""
-    tokens: dict[int, list[int]] = {id(one): [] for one in sequences}
+def answers(batch: Batch, *sequences: Running) -> list[list[int] | Exception]:
+    """Token ids of each, run together, or the error that ended it."""
+    found: dict[int, list[int] | Exception] = {id(one): [] for one in sequences}
     for one in sequences:
         batch.add(one)
     while batch.sequences:
-        for part in (batch.admit, batch.read, batch.advance):
-            for one, chunk in part():
-                if chunk is not None:
-                    assert one.next_token is not None
-                    tokens[id(one)].append(one.next_token)
-    return [tokens[id(one)] for one in sequences]
+        for part in batch.step():
+            for one, item in part:
+                if isinstance(item, Exception):
+                    found[id(one)] = item
+                elif item is not None:
+                    tokens = found[id(one)]
+                    assert isinstance(tokens, list), "an answer that failed goes on"
+                    tokens.append(one.next_token)
+    return [found[id(one)] for one in sequences]
+
+
+def generated(batch: Batch, *sequences: Running) -> list[list[int]]:
+    """Token ids of each, run together."""
+    return [tokens for tokens in answers(batch, *sequences) if isinstance(tokens, list)]
