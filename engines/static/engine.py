@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from enginebench.settings.schema import read_sizes, setting, write_list
 from engines.contract.base import EngineInfo, EngineStats, GenerateRequest
@@ -50,12 +50,6 @@ def _either(name: str) -> str:
     return f"(none: {shown[0]} on a CPU, {shown[1]} on a GPU)"
 
 
-def chunk_setting(least: int) -> Any:
-    return setting(
-        None, f"tokens of a prompt per prefill step, between two decode steps {_either('chunk')}", least=least
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class StaticOptions(TorchOptions):
     batches: tuple[int, ...] | None = setting(
@@ -72,7 +66,9 @@ class StaticOptions(TorchOptions):
         read=read_sizes,
         write=write_list,
     )
-    chunk: int | None = chunk_setting(least=1)
+    chunk: int | None = setting(  # a shape of one token is a decode step
+        None, f"tokens of a prompt per prefill step, between two decode steps {_either('chunk')}", least=2
+    )
     prompts: int | None = setting(None, f"prompts that are read in one prefill step {_either('prompts')}", least=1)
     attention: Kernel = setting("auto", f"auto: PyTorch chooses for each shape; {KERNELS}")
 

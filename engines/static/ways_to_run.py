@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from engines.contract.errors import EngineUnavailable, first_line
 from engines.pytorch.compiling import missing_compiler
 from engines.pytorch.device import missing_gpu
-from engines.static.engine import StaticEngine, StaticOptions, chunk_setting
+from engines.static.engine import StaticEngine
 
 if TYPE_CHECKING:
     import torch
@@ -89,14 +89,8 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
         raise EngineUnavailable(f"Inductor could not compile a step: {first_line(error)}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class CudaGraphOptions(StaticOptions):
-    chunk: int | None = chunk_setting(least=2)  # a shape of one token is a decode step
-
-
 class CudaGraphEngine(StaticEngine):
     name = "cuda-graph"
-    Options = CudaGraphOptions
     second_cache = True
     _pool: Any = None
     _stream: Any = None  # of all warm-ups
