@@ -49,15 +49,7 @@ class Replicas:
         self.name = children[0].name
         self.info: EngineInfo | None = None
         self.on_change: Callable[[], None] | None = None
-
-    @property
-    def warm_up(self) -> Callable[[EngineInfo], GenerateRequest] | None:
-        return self._children[0].warm_up
-
-    @warm_up.setter
-    def warm_up(self, request: Callable[[EngineInfo], GenerateRequest] | None) -> None:
-        for child in self._children:
-            child.warm_up = request
+        self.warm_up: Callable[[EngineInfo], GenerateRequest] | None = None  # as that of each `ChildEngine`
 
     @property
     def state(self) -> State:
@@ -96,7 +88,7 @@ class Replicas:
     async def start(self) -> EngineInfo:
         """Start all at the same time. Raises `EngineUnavailable` if one cannot be loaded."""
         for child in self._children:
-            child.on_change = self._changed
+            child.on_change, child.warm_up = self._changed, self.warm_up
         loaded = await asyncio.gather(*(child.start() for child in self._children), return_exceptions=True)
         for outcome in loaded:
             if isinstance(outcome, BaseException):
