@@ -21,6 +21,5 @@ class User(ModelUser):
         dataset=str(QUESTIONS),
         output_tokens=tokens("48"),
         ignore_eos="no",
-        keep_answers=True,
         quality=True,
     )

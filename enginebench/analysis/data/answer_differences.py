@@ -35,9 +35,9 @@ class AnswerDifference:
 
 
 def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecord]:
-    """Return a run's answered requests with their texts (`--keep-answers`, `--quality`). They are read from the lines,
-    because the table has no texts."""
-    if not (workload.get("keep_answers") or workload.get("quality")):
+    """Return a run's answered requests with their texts (`--quality`). They are read from the lines, because the
+    table has no texts."""
+    if not workload.get("quality"):
         return []
     return [request for request in read_requests(folder) if request.outcome == "ok" and request.text is not None]
 

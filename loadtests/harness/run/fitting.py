@@ -87,7 +87,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
         context=context,
-        keep_answers=scenario.keep_answers or scenario.quality,
+        keep_answers=scenario.quality,
     )
     return workload, engine
 

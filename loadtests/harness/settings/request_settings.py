@@ -92,13 +92,11 @@ class RequestSettings(Sampling):
         least=-(2**63),
         most=2**63 - 1,
     )
-    keep_answers: bool = api_setting(
-        False, "Record the text of each answer, so that reports say where answers differ; see the scenario answers."
-    )
     quality: bool = api_setting(
         False,
-        "Ask for log-probabilities: of a fixed text before the load, for perplexity and the largest difference between "
-        "engines in `compare`, and of each answer's tokens if the server gives them.",
+        "Record the text of each answer, so that reports say where answers differ, and ask for log-probabilities: of "
+        "each answer's tokens if the server gives them, and of a fixed text before the load, for perplexity and the "
+        "largest difference between engines in `compare`.",
     )
     request_timeout: float = api_setting(600.0, "Time after which a request times out.", metavar="S", least=0.1)
 

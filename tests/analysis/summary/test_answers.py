@@ -256,7 +256,7 @@ def test_where_answers_part_under_load_and_how_likely_they_were_until_then(tmp_p
         for stage, texts in enumerate((alone, loaded))
         for k, text in enumerate(texts)
     ]
-    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "keep_answers": True})
+    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "quality": True})
     run = write_run(tmp_path / "run", meta, records)
     (found,) = [one for one in summarise(load_run(run)).findings if one.kind == "answers_under_load"]
     assert found.evidence == (
@@ -271,7 +271,7 @@ def test_without_tokens_positions_are_characters(tmp_path: Path) -> None:
         for stage, texts in enumerate((("abcd", "ef"), ("abxd", "ef")))
         for k, text in enumerate(texts)
     ]
-    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "keep_answers": True})
+    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "quality": True})
     (found,) = [
         one
         for one in summarise(load_run(write_run(tmp_path / "run", meta, records))).findings
