@@ -101,7 +101,7 @@ def _add_description(app: FastAPI, context: Context) -> None:
     def card() -> dict[str, Any]:
         info = context.lifecycle.info()
         return {
-            "id": context.intake.model_name(info),
+            "id": info.model,
             "object": "model",
             "created": started,
             "owned_by": "enginebench",

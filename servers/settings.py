@@ -25,9 +25,6 @@ class ServerSettings:
     listener: int | None = _address(
         None, "File descriptor of a socket that already listens, instead of host and port.", flag="", metavar="FD"
     )
-    served_model: str | None = _address(
-        None, "Model name that clients use, instead of the engine's own.", metavar="NAME"
-    )
     api_key: str | None = _address(None, "Key that clients must send.", flag="", secret=True)
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "warning", "Lowest severity to log; the engine's own output is logged as info.", group=LOG

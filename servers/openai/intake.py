@@ -88,16 +88,14 @@ class Intake:
         options = _usage_options(body)
         wire: Wire
         if endpoint == "chat":
-            wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **options)
+            wire = ChatWire(info.model, self._fingerprint_of(info), len(ids), **options)
         else:
             echo = text if isinstance(body, CompletionRequest) and body.echo else ""
             first = None
             if echo and request.logprobs is not None:  # the engine repeats the rest itself, with log-probabilities
                 first = self._tokenizer.decode(ids[:1])
                 echo = first if text.startswith(first) else ""  # a token that begins every prompt is not in its text
-            wire = TextWire(
-                self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, first=first, **options
-            )
+            wire = TextWire(info.model, self._fingerprint_of(info), len(ids), echo=echo, first=first, **options)
         most = self._settings.request_timeout
         return AcceptedRequest(request, wire, bool(body.stream), min(body.timeout or most, most))
 
@@ -105,9 +103,6 @@ class Intake:
         """Return token ids of a `TokenizeRequest`. Raises `ApiError`."""
         _, _, _, ids = await self._prepared(content, TokenizeRequest, info)
         return ids
-
-    def model_name(self, info: EngineInfo) -> str:
-        return self._settings.served_model or info.model
 
     async def _prepared(self, content: bytes, shape: type[B], info: EngineInfo) -> tuple[B, Prompt, str, list[int]]:
         """Return the body, its prompt, and the prompt's text and token ids."""
@@ -118,8 +113,8 @@ class Intake:
 
     def _read(self, content: bytes, shape: type[B], info: EngineInfo) -> tuple[B, Prompt]:
         body = read(content, shape, info.context_length)
-        if body.model is not None and body.model != (served := self.model_name(info)):
-            message = f"This server has no model `{body.model[:MAX_NAME]}`; it serves `{served}`."
+        if body.model is not None and body.model != info.model:
+            message = f"This server has no model `{body.model[:MAX_NAME]}`; it serves `{info.model}`."
             raise ApiError(404, message, code="model_not_found")
         return body, self._prompt(body, info.context_length)
 

@@ -118,11 +118,11 @@ def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sent
 
 
 def test_it_prints_its_address_and_stops_at_once_when_it_is_idle() -> None:
-    with served(arguments=("--served-model", "my-model")) as server:
+    with served() as server:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.url)
-        assert server.client.get("/v1/models").json()["data"][0]["id"] == "my-model"
-        assert server.ask(1, model="my-model").json()["model"] == "my-model"
-        assert server.ask(1, model="fake").status_code == 404
+        assert server.client.get("/v1/models").json()["data"][0]["id"] == "fake"
+        assert server.ask(1, model="fake").json()["model"] == "fake"
+        assert server.ask(1, model="another").status_code == 404
         engine = server.engine_process()
         assert server.stop() == 0
         until(lambda: not engine.is_running(), "the engine's process is gone")
