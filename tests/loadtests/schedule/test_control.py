@@ -105,13 +105,6 @@ def test_an_open_stage_begins_at_an_instant_known_ahead_once_all_processes_are_r
     assert control.stages[0].end == control.stages[1].start == start + 12 * S + LEAD, "arrivals go on until the next"
 
 
-def test_processes_are_ready_when_each_of_them_is() -> None:
-    one, other = StageProgress(stage=0, boundary=0, ready=True), StageProgress(stage=0, boundary=0)
-    assert together([one, one]).ready
-    assert not together([one, other]).ready
-    assert not together([]).ready
-
-
 @pytest.mark.parametrize(
     ("at", "ends"),
     [
@@ -182,24 +175,15 @@ def test_a_stage_of_recorded_sessions_lasts_until_all_was_played_in_every_proces
     assert (control.stages[0].steady_start, control.stages[0].steady_end) == (start, 8 * S + 1)
 
 
-def test_the_next_stage_begins_where_the_one_before_ended() -> None:
-    control = in_hold()
-    control.plan.append(COUNTED)
-    assert control.update(12 * S, replace(ALL_SERVED, boundary=10 * S))
-    assert control.current == Stage(1, COUNTED, 12 * S)
-    assert not control.over
-
-
 def test_a_stage_appended_while_the_last_one_is_on_follows_it_and_one_after_the_end_does_not() -> None:
     control = in_hold()
     control.plan.append(replace(TIMED, name="probe 2"))
     control.update(12 * S, replace(ALL_SERVED, boundary=10 * S))
-    assert control.current is not None
-    assert control.current.label == "probe 2"
+    assert control.current == Stage(1, replace(TIMED, name="probe 2"), 12 * S)
     control.stop(13 * S)
     control.plan.append(TIMED)
-    assert not control.update(20 * S, ALL_SERVED)
-    assert len(control.stages) == 2
+    assert not control.update(20 * S, replace(ALL_SERVED, stage=1))
+    assert [stage.end for stage in control.stages] == [12 * S, 13 * S]
 
 
 @pytest.mark.parametrize(
@@ -218,15 +202,6 @@ def test_a_run_that_is_stopped_cuts_the_stage_that_is_on(
     boundaries = (stage.steady_start, stage.steady_end, stage.end)
     assert boundaries == tuple(None if second is None else second * S for second in expected)
     assert control.over
-
-
-def test_a_stopped_run_begins_no_further_stage_and_a_finished_stage_stays_as_it_was() -> None:
-    control = in_hold()
-    control.plan.append(TIMED)
-    control.update(12 * S, replace(ALL_SERVED, boundary=10 * S))
-    control.stop(13 * S)
-    assert [stage.end for stage in control.stages] == [12 * S, 13 * S]
-    assert not control.update(50 * S, replace(ALL_SERVED, stage=1))
 
 
 @pytest.mark.parametrize(
@@ -258,6 +233,10 @@ def test_the_next_boundary(control: StageControl, at: int | None) -> None:
         pytest.param(
             [StageProgress(1, 5, 2), StageProgress(0, 9, 3)], {"stage": 0, "boundary": 5, "users": 5},
             id="as far as the one that lags behind has got",
+        ),
+        pytest.param(
+            [StageProgress(1, 5, ready=True), StageProgress(1, 5)], {"stage": 1, "boundary": 5},
+            id="not ready before each of them is",
         ),
     ],
 )  # fmt: skip

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
-from itertools import islice, pairwise, takewhile
+from collections.abc import Iterator
+from itertools import islice, takewhile
 from statistics import fmean, pvariance
 
 import pytest
 
 from enginebench.records.load import Rate
-from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.load_grammar import parse_rates
 from loadtests.harness.schedule.rates import arrival_times, seconds_of_requests, share_of
 
@@ -31,12 +30,6 @@ def test_gaps_of_zero_where_the_rate_is_zero(text: str) -> None:
         assert times[0] >= 0
 
 
-def test_a_wrong_arrival_process_gets_the_choices() -> None:
-    assert parse_arrivals("gamma:cv=2") == "gamma:cv=2"
-    with pytest.raises(ValueError, match="arrivals are one of"):
-        parse_arrivals("weibull")
-
-
 def counts(times: list[float], width: float, windows: int) -> list[int]:
     found = [0] * windows
     for at in times:
@@ -44,28 +37,20 @@ def counts(times: list[float], width: float, windows: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 16])
-def test_poisson_whatever_the_number_of_workers(workers: int) -> None:
+def test_poisson_from_sixteen_workers() -> None:
     """The index of dispersion of counts over 4 000 windows of half a second at 8 requests a second."""
-    windows, width = 4000, 0.5
-    shares = [
-        share_of(arrival_times(Rate(8.0), 0.0, 1.0, seed=3, stage=0), worker, workers) for worker in range(workers)
-    ]
+    windows, width, workers = 4000, 0.5, 16
     ends = windows * width
-    union = list(heapq.merge(*([at for _, at in takewhile(lambda one: one[1] < ends, each)] for each in shares)))
-    alone = list(takewhile(lambda at: at < ends, arrival_times(Rate(8.0), 0.0, 1.0, seed=3, stage=0)))
-    assert union == alone, "the same arrivals, to the nanosecond"
-    found = counts(union, width, windows)
+
+    def arrivals() -> Iterator[float]:
+        return arrival_times(Rate(8.0), 0.0, 1.0, seed=3, stage=0)
+
+    shares = [takewhile(lambda one: one[1] < ends, share_of(arrivals(), worker, workers)) for worker in range(workers)]
+    union = sorted(one for share in shares for one in share)
+    assert union == list(enumerate(takewhile(lambda at: at < ends, arrivals()))), "the same, to the nanosecond"
+    found = counts([at for _, at in union], width, windows)
     assert pvariance(found) / fmean(found) == pytest.approx(1.0, abs=0.1)
     assert fmean(found) / width == pytest.approx(8.0, rel=0.03)
-
-
-def test_processes_share_the_arrivals_by_number() -> None:
-    load = Rate(100.0, "gamma:cv=2")
-    whole = list(islice(enumerate(arrival_times(load, 0, 1, 5, 2)), 300))
-    shares = [list(islice(share_of(arrival_times(load, 0, 1, 5, 2), worker, 3), 100)) for worker in range(3)]
-    assert sorted(one for share in shares for one in share) == whole
-    assert [number for number, _ in shares[1][:3]] == [1, 4, 7]
 
 
 def test_every_stage_and_seed_has_arrivals_of_its_own() -> None:
@@ -74,12 +59,6 @@ def test_every_stage_and_seed_has_arrivals_of_its_own() -> None:
 
     assert first(1, 0) == first(1, 0)
     assert len({tuple(first(seed, stage)) for seed in (1, 2) for stage in (0, 1)}) == 4
-
-
-def test_constant_arrivals_are_evenly_spaced() -> None:
-    times = list(islice(arrival_times(Rate(4.0, "constant"), 0, 1, 0, 0), 100))
-    assert times[0] == 0.25
-    assert [after - before for before, after in pairwise(times)] == pytest.approx([0.25] * 99)
 
 
 def test_a_ramp_rises_over_the_window_and_stays_level_before_and_after() -> None:
