@@ -22,12 +22,6 @@ def prepare_run(url: str, runs: Path) -> None:
     prepare("long", LONG, RunSettings(runs=runs), url, LONG.plan(), processes=(0,), hosts=1, grace=0.0)
 
 
-def test_an_address_with_a_password_in_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="would appear in reports: set ENGINEBENCH_API_KEY instead"):
-        prepare_run("http://me:word@localhost", tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_address_without_http_is_taken_as_one(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         bare = server.url.removeprefix("http://")
