@@ -94,13 +94,6 @@ def test_what_cannot_be_reached_is_said_in_a_sentence(start: Sequence[object]) -
     assert "SSL_CERT_FILE, or skip the check with --insecure (ENGINEBENCH_INSECURE=1)." in said
 
 
-def test_the_address_that_was_tried_is_shown() -> None:
-    with OddServer(Odd(path="/elsewhere", routes={"/api/v4/models": odd.MODELS})) as server:
-        url, (code, said) = server.url, call("quick", f"{server.url}/api/v4")
-    assert code == 2
-    assert f"{url}/api/v4/chat/completions answers 404 (no such page): choose another --endpoint" in said
-
-
 @pytest.mark.parametrize(
     "start",
     [

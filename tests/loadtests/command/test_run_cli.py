@@ -55,47 +55,19 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     assert "fake" in done.stdout
 
 
-def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_another(tmp_path: Path) -> None:
-    with ScriptedServer(Script(models=("first", "second", "third"), engine=None)) as server:
-        words = ("--url", server.url, "--model", "second", "--model", "third", "--header", "X-Tenant: a-secret", *SHORT)
-        key = {"OPENAI_API_KEY": "a-secret-key"}
-        done = run_here("run", "concurrent", *words, "--runs", tmp_path, environment=key)
-        assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret-key"}
-        assert {headers["x-tenant"] for headers in server.headers} == {"a-secret"}
-    assert "Traceback" not in done.stderr
-    models = [body["model"] for body in server.bodies]
-    assert models == sorted(models)
-    folders = sorted((path.parent for path in tmp_path.glob("*/meta.json")), key=lambda run: read_meta(run).started_at)
-    assert [(read_meta(run).label, read_meta(run).model) for run in folders] == [
-        ("second", "second"), ("third", "third"),
-    ]  # fmt: skip
-    for folder, model in zip(folders, ("second", "third"), strict=True):
-        tried, *asked = [body for body in server.bodies if body["model"] == model]
-        assert (tried["max_tokens"], tried["stream"]) == (16, True), "before the run, to see what the server takes"
-        assert len(list(read_requests(folder))) == len(asked)
-        assert all(b"a-secret" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
-        assert "***" in read_meta(folder).command
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        pytest.param([], "--engine NAME", id="nothing to test"),
-        pytest.param(["--engine", "fake", "--engine", "fake"], "--engine first=fake", id="one name for two"),
         pytest.param(["--engine", "fake", "--url", "http://127.0.0.1:9"], "cannot reach", id="one of two is missing"),
         pytest.param(["--engine", "fake", "--url", "http://x", "--label", "y"], "name the contenders", id="one label"),
         pytest.param(["--engine", "fake", "--repeat", "2", "--run-id", "y"], "--run-id names one run", id="one folder"),
-        pytest.param(["--engine", "fake", "--model", "nope"], "no model called `nope`", id="a model's name"),
         pytest.param(["--url", "http://127.0.0.1:9", "--keep-loaded"], "engines that --engine", id="none to keep"),
         pytest.param(["--engine", "fake", "--keep-loaded"], "is for --repeat", id="kept for nothing"),
         pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
-        pytest.param(["--engine", "fake", "--warm-up", "1"], "no time to measure", id="a warm-up that fills it"),
-        pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
         pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
         pytest.param(["--url", "127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="an address without http"),
         pytest.param(["--engine", "vlm"], "no engine called `vlm`; did you mean `vllm`?", id="an engine's name"),
-        pytest.param(["--engine", "fake", "--engine", "vlm"], "no engine called `vlm`", id="a second engine's name"),
         pytest.param(
             ["--engine", "fake", "--heade", "A: b"],
             "no option called `--heade`; did you mean `--header`?",
@@ -188,16 +160,13 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> N
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
     with pytest.raises(UserMistake, match="did you mean `concurrent`"):
         find_scenario("concurent")
+    with pytest.raises(UserMistake, match=r"choose from agents, .*concurrent, .*single"):
+        find_scenario("cli")
     with pytest.raises(UserMistake, match="does not exist"):
         find_scenario(str(tmp_path / "mine.py"))
     (tmp_path / "mine.py").touch()
     assert find_scenario(str(tmp_path / "mine.py")) == tmp_path / "mine.py"
     assert find_scenario("concurrent").name == "concurrent.py"
-
-
-def test_the_scenarios_are_the_choices() -> None:
-    with pytest.raises(UserMistake, match=r"choose from agents, .*concurrent, .*single"):
-        find_scenario("cli")
 
 
 def test_the_help_of_run_is_one_screen_with_the_scenarios_and_the_basic_options() -> None:
