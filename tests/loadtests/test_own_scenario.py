@@ -14,9 +14,7 @@ def test_the_pages_scenario_asks_what_its_user_says(tmp_path: Path) -> None:
     own = tmp_path / "my_scenario.py"
     own.write_text(code)
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "1", scenario=own)
-        output = locust.wait()
-    assert locust.process.returncode == 0, output
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "1", scenario=own).finish()
     assert len(locust.records) == len(server.bodies) > 10
     prompts = [body["messages"][-1]["content"] for body in server.bodies[-10:]]
     assert all(re.fullmatch(r"Translate into French: I have \d+ apples\.", prompt) for prompt in prompts)

@@ -11,16 +11,12 @@ import httpx
 import pytest
 
 from enginebench.settings.schema import UserMistake
+from enginebench.settings.system import free_port
 from loadtests.harness.command.restarted_server import RestartedServer, fill
-from loadtests.harness.command.server_process import ServerFailed, listen
+from loadtests.harness.command.server_process import ServerFailed
 
 ROOT = Path(__file__).parents[3]
 SERVE = f"{sys.executable} -m enginebench serve fake -o ttft={{ttft}} -o tpot=0.001 --port {{port}}"
-
-
-def free_port() -> int:
-    with listen([0]) as listener:
-        return int(listener.getsockname()[1])
 
 
 def is_closed(url: str) -> bool:

@@ -36,14 +36,11 @@ def server() -> Iterator[ScriptedServer]:
 @pytest.fixture(scope="module")
 def finished(server: ScriptedServer, folder: Path) -> Locust:
     """A whole run of two stages of two seconds, 2 and then 5 users."""
-    locust = start(
+    return start(
         server, folder, "--stages", "2,5", "--stage-seconds", "2", "--prompt-tokens", "40", "--seed", "7",
         "--header", "X-Tenant: a-secret", "--json-file", str(folder / "stats"),
         environment={"OPENAI_API_KEY": "a-secret-key"},
-    )  # fmt: skip
-    output = locust.wait()
-    assert locust.process.returncode == 0, output
-    return locust
+    ).finish()  # fmt: skip
 
 
 def stats(folder: Path) -> dict[str, dict[str, Any]]:
@@ -124,8 +121,7 @@ def test_fifty_users_spread_over_a_second_when_they_come_and_leave_as_quickly(tm
         locust = start(server, tmp_path, "--stages", "50,1", "--stage-seconds", "2.5")
         locust.wait_until(lambda: locust.stage is not None and locust.stage.index == 1)
         script.ttft = 0.02
-        output = locust.wait()
-    assert locust.process.returncode == 0, output
+        locust.finish()
     due = sorted(record.t_sched for record in locust.records)[:50]
     assert due[-1] - due[0] > 700 * MS
     crowded = max(sum(1 for other in due if one <= other < one + 50 * MS) for one in due)
@@ -240,9 +236,8 @@ def answered_in_the_newest_stage(page: httpx.Client) -> int:
 
 
 def test_a_think_time_that_outlasts_the_run_is_followed_by_no_request(server: ScriptedServer, tmp_path: Path) -> None:
-    locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "2", "--think-time", "uniform:1.5-3")
-    output = locust.wait()
-    assert locust.process.returncode == 0, output
+    options = ("--stages", "3", "--stage-seconds", "2", "--think-time", "uniform:1.5-3")
+    locust = start(server, tmp_path, *options).finish()
     (stage,) = locust.meta.stages
     assert stage.end is not None
     assert len(locust.records) >= 3

@@ -45,9 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     for processes in PROCESSES:
         folder = tmp_path_factory.mktemp(f"processes-{processes}")
         with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
-            locust = start(server, folder, *LOAD, "--json-file", str(folder / "stats"), processes=processes)
-            output = locust.wait()
-            assert locust.process.returncode == 0, output
+            locust = start(server, folder, *LOAD, "--json-file", str(folder / "stats"), processes=processes).finish()
             asked = [(body["messages"][0]["content"], body["max_tokens"]) for body in server.bodies]
         found[processes] = summarise(load_run(locust.run)), asked, locust
         assert found[processes][0].requests == len(asked) == len(locust.records)
@@ -168,8 +166,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
         )  # fmt: skip
         workers = [start_worker(folder, name, hours, port) for name, hours in (("near", 1), ("far", 9000))]
         try:
-            output = master.wait()
-            assert master.process.returncode == 0, output
+            master.finish()
             assert [worker.wait(20) for worker in workers] == [0, 0]
         finally:
             master.process.kill()

@@ -27,9 +27,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFra
     """One run of known delays: its folder, and what `enginebench report --json` says of its only stage."""
     options = ("--stages", str(USERS), "--stage-seconds", "8", "--output-tokens", str(TOKENS))
     with served(f"ttft={TTFT}", f"tpot={TPOT}") as server:
-        locust = start(server, tmp_path_factory.mktemp("runs"), *options)
-        output = locust.wait()
-    assert locust.process.returncode == 0, output
+        locust = start(server, tmp_path_factory.mktemp("runs"), *options).finish()
     done = CliRunner().invoke(app, ["report", str(locust.run), "--json", "--allow-invalid"])
     assert done.exit_code == 0, done.stderr
     return locust.run, rows_of(done.stdout)

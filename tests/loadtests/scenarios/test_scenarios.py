@@ -1,4 +1,4 @@
-"""The scenarios as people run them, shortened: single's stages by prompt length, sustained's by users."""
+"""The scenario `single` as people run it, shortened: stages by prompt length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enginebench.records.stage import Stage
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
-SINGLE, SUSTAINED = ROOT / "loadtests/single.py", ROOT / "loadtests/sustained.py"
+SINGLE = ROOT / "loadtests/single.py"
 LENGTHS = (10, 50, 100, 150, 200, 250, 300, 350, 400)
 
 
@@ -23,19 +23,12 @@ def of_window(locust: Locust, stage: Stage) -> list[RequestRecord]:
     return [one for one in locust.records if stage.steady_start <= one.t_sched < stage.steady_end]
 
 
-def finished(locust: Locust) -> Locust:
-    output = locust.wait(120)
-    assert locust.process.returncode == 0, output
-    assert "Traceback" not in output
-    return locust
-
-
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> tuple[Locust, ScriptedServer]:
     """All nine stages, of 5 requests in place of 100."""
     with ScriptedServer(Script(ttft=0.01, tpot=0.002, tokens=2)) as server:
         folder = tmp_path_factory.mktemp("single")
-        return finished(start(server, folder, "--stage-requests", "5", scenario=SINGLE)), server
+        return start(server, folder, "--stage-requests", "5", scenario=SINGLE).finish(), server
 
 
 def test_single_has_nine_stages_named_by_their_prompt_length(single: tuple[Locust, ScriptedServer]) -> None:
@@ -77,8 +70,7 @@ def test_lengths_given_by_flag_take_the_place_of_singles_own(tmp_path: Path) -> 
         locust = start(
             server, tmp_path, "--stage-requests", "5", "--prompt-tokens", "10,50", "--output-tokens", "64",
             "--stages", "4", scenario=SINGLE, processes=2,
-        )  # fmt: skip
-        finished(locust)
+        ).finish()  # fmt: skip
         asked = len(server.bodies)
     assert [stage.label for stage in locust.meta.stages] == ["10 prompt tokens", "50 prompt tokens"]
     for stage in locust.meta.stages:
@@ -89,19 +81,6 @@ def test_lengths_given_by_flag_take_the_place_of_singles_own(tmp_path: Path) -> 
     assert len(locust.records) == asked
     assert {one.outcome for one in locust.records} == {"ok"}
     assert {one.worker for one in locust.records} == {"0", "1"}
-
-
-def test_sustained_holds_each_number_of_users_for_its_time(tmp_path: Path) -> None:
-    with ScriptedServer(Script(ttft=0.3)) as server:
-        locust = finished(start(server, tmp_path, "--stage-seconds", "2", scenario=SUSTAINED, processes=2))
-    assert [stage.label for stage in locust.meta.stages] == ["32 users", "64 users"]
-    for stage, users in zip(locust.meta.stages, (32, 64), strict=True):
-        assert stage.steady_start is not None
-        assert stage.steady_end is not None
-        assert stage.steady_end - stage.steady_start == 1600 * MS
-        assert (stage.unserved_users, stage.unanswered) == (0, 0)
-        assert {one.user for one in of_window(locust, stage)} == set(range(users))
-    assert locust.meta.scenario == "sustained"
 
 
 def test_warm_ups_and_windows_that_are_never_answered_end_at_their_bound(tmp_path: Path) -> None:

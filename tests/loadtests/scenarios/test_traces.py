@@ -24,7 +24,7 @@ from loadtests.harness.schedule.trace import trace_stage
 from loadtests.harness.workload.prompt_source import assumed
 from loadtests.harness.workload.trace_files import read_trace
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
-from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.loadtests.locust_process import MS, ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served
 
@@ -228,12 +228,6 @@ def test_blocks_that_are_shared_are_the_same_token_ids() -> None:
     assert one[200:230] != other[200:]
 
 
-def finished(locust: Locust) -> Locust:
-    output = locust.wait()
-    assert locust.process.returncode == 0, output
-    return locust
-
-
 SLOW = """
 from functools import cache
 
@@ -264,7 +258,7 @@ def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path) -> None
     scenario.write_text(SLOW)
     with served() as server:
         options = ("--trace", str(DATA / "mooncake.jsonl"))
-        locust = finished(start(server, tmp_path, *options, processes=2, scenario=scenario))
+        locust = start(server, tmp_path, *options, processes=2, scenario=scenario).finish()
     (stage,) = locust.meta.stages
     assert (stage.label, stage.load.unit) == ("mooncake.jsonl", "req/s")
     assert locust.meta.workload["trace"].endswith("mooncake.jsonl")
@@ -286,7 +280,7 @@ def test_yesterdays_run_is_played_again(tmp_path: Path) -> None:
     arrived = [record(n, n * n * SECOND // 800, prompt_tokens=30 + n, output_tokens=4 + n % 5) for n in range(30)]
     first = write_run(tmp_path / "first", meta_of(stages_of((2,), 3.0)), arrived, [])
     with ScriptedServer() as server:
-        again = finished(start(server, tmp_path, "--trace", str(first), scenario=REPLAY))
+        again = start(server, tmp_path, "--trace", str(first), scenario=REPLAY).finish()
     after = sorted(again.records, key=lambda one: one.t_sched)
     gaps = [one.t_sched for one in arrived]
     assert [one.t_sched - after[0].t_sched for one in after] == pytest.approx(gaps, abs=2)
@@ -310,7 +304,7 @@ def test_a_request_of_a_session_follows_the_answer_before_it_and_a_pause(
     options = ["--trace", str(path)]
     options += ["--rate", "2", "--stage-seconds", "4", "--arrivals", "constant"] if sessions > 1 else []
     with ScriptedServer(Script(ttft=0.2)) as server:
-        locust = finished(start(server, tmp_path, *options, processes=processes, scenario=REPLAY))
+        locust = start(server, tmp_path, *options, processes=processes, scenario=REPLAY).finish()
         bodies = [body["messages"][0]["content"] for body in server.bodies]
     by_turn: dict[int | None, list[RequestRecord]] = defaultdict(list)
     for sent in sorted(locust.records, key=lambda sent: sent.t_sched):

@@ -54,6 +54,13 @@ class Locust:
             raise AssertionError(f"Locust has not ended after {timeout:g} s: {output}") from None
         return output
 
+    def finish(self) -> Locust:
+        """Wait for the end of a run in which nothing failed."""
+        output = self.wait()
+        assert self.process.returncode == 0, output
+        assert "Traceback" not in output, output
+        return self
+
     def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
