@@ -15,8 +15,7 @@ import pytest
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Rate
-from enginebench.records.request import RequestRecord
-from enginebench.records.stage import SECOND, Stage
+from enginebench.records.stage import SECOND
 from enginebench.settings.system import free_port
 from loadtests.harness.schedule.rates import arrival_times
 from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
@@ -30,13 +29,6 @@ def finished(locust: Locust) -> Locust:
     output = locust.wait()
     assert "Traceback" not in output, output
     return locust
-
-
-def window_of(locust: Locust, stage: Stage) -> list[RequestRecord]:
-    assert stage.steady_start is not None
-    assert stage.steady_end is not None
-    found = [one for one in locust.records if stage.steady_start <= one.t_sched < stage.steady_end]
-    return sorted(found, key=lambda one: one.t_sched)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +64,7 @@ def test_requests_arrive_when_the_schedule_says(runs: dict[int, tuple[Locust, li
         drawn = islice(arrival_times(load, 0.8, 3.2, 7, stage.index), len(mine))
         assert [at - stage.start for at in mine] == [round(at * SECOND) for at in drawn], "each arrival, none twice"
         assert len(mine) >= 60, "and not only the first"
-        assert all(one.t_end <= end for one in window_of(locust, stage)), "the window is answered"
+        assert all(one.t_end <= end for one in locust.window(stage)), "the window is answered"
     first, second = locust.meta.stages
     assert first.end == second.start, "arrivals go on until the next stage"
 
@@ -81,7 +73,7 @@ def test_requests_arrive_when_the_schedule_says(runs: dict[int, tuple[Locust, li
 def test_it_does_not_matter_how_many_processes_send(runs: dict[int, tuple[Locust, list[str]]]) -> None:
     one, three = runs[1][0], runs[3][0]
     for alone, shared in zip(one.meta.stages, three.meta.stages, strict=True):
-        a, b = window_of(one, alone), window_of(three, shared)
+        a, b = one.window(alone), three.window(shared)
         assert [x.t_sched - alone.start for x in a] == [x.t_sched - shared.start for x in b]
         assert [x.prompt_id for x in a] == [x.prompt_id for x in b], "and each asks the same"
         assert {x.worker for x in b} == {"0", "1", "2"}
@@ -131,7 +123,7 @@ def test_a_server_that_stalls_does_not_hold_up_arrivals(tmp_path: Path) -> None:
         script.ttft = 2.0
         finished(locust)
     (stage,) = locust.meta.stages
-    window = window_of(locust, stage)
+    window = locust.window(stage)
     assert len(window) == 200
     slow = [one for one in window if one.t_first is not None and one.t_first - one.t_sched > 1900 * MS]
     assert len(slow) > 150
@@ -156,7 +148,7 @@ def test_what_the_bound_forbids_is_dropped_and_counts_as_a_failure(tmp_path: Pat
     outcomes = Counter(one.outcome for one in locust.records)
     assert outcomes.keys() == {"ok", "dropped"}
     assert outcomes["ok"] == sent
-    window = window_of(locust, stage)
+    window = locust.window(stage)
     assert len(window) == 64, "20 a second for 3.2 s, sent or not"
     assert sum(one.outcome == "ok" for one in window) == pytest.approx(16, abs=3), "5 at a time, a second each"
     dropped = next(one for one in window if one.outcome == "dropped")
@@ -175,7 +167,7 @@ def test_a_stage_of_so_many_requests_has_exactly_so_many(tmp_path: Path) -> None
         )
         finished(locust)
     for stage in locust.meta.stages:
-        assert len(window_of(locust, stage)) == 40
+        assert len(locust.window(stage)) == 40
         assert sum(stage.start <= one.t_sched < (stage.steady_start or 0) for one in locust.records) == 10
 
 

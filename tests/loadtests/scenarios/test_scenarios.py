@@ -7,20 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.records.request import RequestRecord
-from enginebench.records.stage import Stage
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 SINGLE = ROOT / "loadtests/single.py"
 LENGTHS = (10, 50, 100, 150, 200, 250, 300, 350, 400)
-
-
-def of_window(locust: Locust, stage: Stage) -> list[RequestRecord]:
-    """What was scheduled inside a stage's window."""
-    assert stage.steady_start is not None
-    assert stage.steady_end is not None
-    return [one for one in locust.records if stage.steady_start <= one.t_sched < stage.steady_end]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +36,7 @@ def test_exactly_so_many_requests_are_counted_after_at_least_one_of_warm_up(
 ) -> None:
     locust, _ = single
     for stage in locust.meta.stages:
-        window = of_window(locust, stage)
+        window = locust.window(stage)
         assert len(window) == 5
         assert {one.stage for one in window} == {stage.index}
         warm_up = [one for one in locust.records if one.stage == stage.index and one.t_end <= (stage.steady_start or 0)]
@@ -74,7 +65,7 @@ def test_lengths_given_by_flag_take_the_place_of_singles_own(tmp_path: Path) -> 
         asked = len(server.bodies)
     assert [stage.label for stage in locust.meta.stages] == ["10 prompt tokens", "50 prompt tokens"]
     for stage in locust.meta.stages:
-        window = of_window(locust, stage)
+        window = locust.window(stage)
         assert 5 <= len(window) < 60
         assert {one.planned_output_tokens for one in window} == {64}
         assert (stage.unserved_users, stage.unanswered) == (0, 0)

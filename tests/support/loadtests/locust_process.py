@@ -87,6 +87,13 @@ class Locust:
     def records(self) -> list[RequestRecord]:
         return list(read_requests(self.run))
 
+    def window(self, stage: Stage) -> list[RequestRecord]:
+        """The requests that were due in the stage's window, in order."""
+        assert stage.steady_start is not None
+        assert stage.steady_end is not None
+        found = [one for one in self.records if stage.steady_start <= one.t_sched < stage.steady_end]
+        return sorted(found, key=lambda one: one.t_sched)
+
 
 def start(
     server: ScriptedServer | RunningServer,
