@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -163,11 +162,6 @@ def test_a_scenarios_file_is_a_lesson_and_a_value(path: Path) -> None:
     assert len(code.splitlines()) < 30
     assert f"locust -f loadtests/{path.name} --host" in code.split('"""')[1], "its docstring says how to run it"
     assert "sys." not in code
-
-
-def test_help_names_every_scenario() -> None:
-    cli = importlib.import_module("loadtests.cli")
-    assert {one.name for each in (Scenario, RunSettings) for one in settings_of(each)} >= cli.NOT_OFFERED
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def run_against(
             guard.close()
         terminal.repeat(messages)
     if _meta(folder) is None:
-        raise RunFailed(_reason(log))
+        raise RunFailed(f"{_error(log) or 'Locust gave no reason'}\n(all output: {log})")
     live = read_live(folder)
     if not live.ended:
         error = _error(log)
@@ -264,10 +264,6 @@ def _meta(folder: Path) -> RunMeta | None:
         return read_meta(folder)
     except FileNotFoundError:
         return None
-
-
-def _reason(log: Path) -> str:
-    return f"{_error(log) or 'Locust gave no reason'}\n(all output: {log})"
 
 
 def _error(log: Path) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from random import Random
 
@@ -161,10 +161,9 @@ class PromptSource:
     def _block_ids(self) -> Callable[[str, int], tuple[int, ...]]:
         return lru_cache(KEPT_BLOCKS)(lambda name, tokens: self.token_ids(tokens, Random(f"block {name}")))
 
-    def _shared(self, tokens: int, seed: str) -> str:
-        if (tokens, seed) not in self._made:
-            self._made[tokens, seed] = self._text(tokens, Random(f"prefix {seed}"))
-        return self._made[tokens, seed]
+    @cached_property
+    def _shared(self) -> Callable[[int, str], str]:
+        return cache(lambda tokens, seed: self._text(tokens, Random(f"prefix {seed}")))
 
     @cached_property
     def _id_runs(self) -> list[list[int]]:
@@ -174,10 +173,6 @@ class PromptSource:
     @cached_property
     def _words(self) -> Pieces:
         return Pieces(self.words)
-
-    @cached_property
-    def _made(self) -> dict[tuple[int, str], str]:
-        return {}
 
 
 def assumed(kind: Kind, chat: bool) -> PromptSource:
