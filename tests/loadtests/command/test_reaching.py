@@ -73,17 +73,15 @@ def test_an_endpoint_alone_is_measurable_whatever_is_configured_for_locust(folde
 
 
 LOCUSTS = (LOCUST, "-f", CONCURRENT, "--headless", "--only-summary")
-RUNNERS = pytest.mark.parametrize(
+
+
+@pytest.mark.parametrize(
     "start",
     [
         pytest.param(("run", "concurrent", *SHORT, "--url"), id="run"),
-        pytest.param(("quick", "--seconds", "20"), id="quick"),
         pytest.param((*LOCUSTS, *SHORT, "--host"), id="locust"),
     ],
 )
-
-
-@RUNNERS
 def test_what_cannot_be_reached_is_said_in_a_sentence(start: Sequence[object]) -> None:
     certificate, context = trustme.CA().issue_cert("127.0.0.1"), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
