@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from typing import Annotated, Any, NoReturn
 
@@ -95,7 +96,8 @@ def _serve(
     refuse_missing(engine, options)
     listener = listen(settings)
     prepared = fetch_and_show(model, trust_remote_code) if needs_model or model is not None else None
-    loaded = load_replicas(engine, prepared, options, watch, settings.engine_prefix)
+    prefix = tuple(shlex.split(os.environ.get("ENGINEBENCH_ENGINE_PREFIX", "")))  # of `enginebench run --profile`
+    loaded = load_replicas(engine, prepared, options, watch, prefix)
 
     # The web framework and the tokenizer take time to import, and no message above needs them.
     from servers.app import create_app

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -22,9 +21,7 @@ class ServerSettings:
 
     host: str = _address("127.0.0.1", "Address to listen on; 0.0.0.0 means every IPv4 address.")
     port: int = _address(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0, most=65535)
-    listener: int | None = _address(
-        None, "File descriptor of a socket that already listens, instead of host and port.", flag="", metavar="FD"
-    )
+    listener: int | None = None  # descriptor of the socket that `enginebench run` has bound, instead of host and port
     api_key: str | None = _address(None, "Key that clients must send.", flag="", secret=True)
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "warning", "Lowest severity to log; the engine's own output is logged as info.", group=LOG
@@ -41,15 +38,6 @@ class ServerSettings:
         30.0, "Seconds that running requests get to finish after SIGTERM.", metavar="S", least=0
     )
 
-    engine_prefix: tuple[str, ...] = setting(
-        (),
-        "Command line that goes before that of the engine's process, such as a profiler's.",
-        flag="",
-        metavar="COMMAND",
-        read=lambda text: tuple(shlex.split(text)),
-        write=shlex.join,
-        group=ENGINE,
-    )
     warm_up_tokens: int = setting(
         8,
         "Tokens generated before the server is ready; 0 means no warm-up.",
@@ -65,6 +53,8 @@ def server_settings(flags: Flags) -> ServerSettings:
     The key is removed from the environment, so that no child process inherits it.
     """
     settings: ServerSettings = read_settings(ServerSettings, flags)
+    if listener := os.environ.get("ENGINEBENCH_LISTENER"):
+        settings = replace(settings, listener=int(listener))
     os.environ.pop("ENGINEBENCH_API_KEY", None)
     if settings.api_key is None:
         return settings

@@ -1,4 +1,4 @@
-"""A whole run through each API that is not OpenAI's completions, with its own credentials."""
+"""A whole run through each API that is not OpenAI's, with its own credentials."""
 
 from __future__ import annotations
 
