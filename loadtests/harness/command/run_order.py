@@ -45,8 +45,6 @@ def prepared(job: Job, contenders: Sequence[Contender], repeats: int) -> list[Co
         )
     if job.settings.run_id and repeats > 1:
         raise UserMistake("--run-id names one run: leave it out, or --repeat.")
-    if job.settings.run_id and (job.settings.runs / job.settings.run_id / "meta.json").exists():
-        raise UserMistake(f"{job.settings.runs / job.settings.run_id} is a run already: choose another --run-id.")
     if job.scenario.stem == STARTS and any(contender.url and not contender.restart for contender in contenders):
         raise UserMistake("cold_start starts the server: serve an engine with --engine, or say how with --restart.")
     endpoint: Endpoint = job.planned.endpoint if job.planned is not None else "chat"
