@@ -29,20 +29,6 @@ def by_stage(locust: Locust) -> dict[str, list[RequestRecord]]:
     return found
 
 
-def test_memory_has_a_stage_for_each_number_of_users_and_length(tmp_path: Path) -> None:
-    with ScriptedServer(Script(ttft=0.1)) as server:
-        locust = run(
-            server, tmp_path, "memory", "--stages", "1,3", "--prompt-tokens", "64,256", "--stage-seconds", "1",
-            processes=2,
-        )  # fmt: skip
-    planned = {label: {one.planned_prompt_tokens for one in found} for label, found in by_stage(locust).items()}
-    assert planned == {
-        "1 user, 64 prompt tokens": {64}, "1 user, 256 prompt tokens": {256},
-        "3 users, 64 prompt tokens": {64}, "3 users, 256 prompt tokens": {256},
-    }  # fmt: skip
-    assert {one.prompt_tokens == one.planned_prompt_tokens for one in locust.records} == {True}
-
-
 def test_long_context_goes_as_far_as_the_server_does_and_says_so(tmp_path: Path) -> None:
     with ScriptedServer(Script(engine=ENGINE | {"context_length": 8100})) as server:
         locust = start(
