@@ -31,9 +31,9 @@ NAME = r"([\w+-]+)"  # never the beginning of an address or of a header, where a
 class Contender:
     """An engine to serve, or the address of a running server. `options` are the engine's, each `name=value`.
 
-    `name` is the label in reports; empty for a single server, whose label is the engine that it names. With
-    `own_server`, the engine's own server is started instead of the common one. The command `restart` starts the server
-    at `url` before each run, and the files at the paths `uncached` are dropped from the file cache before that.
+    `name` is the label in reports; empty for a single server, whose label is the engine that it names. The command
+    `restart` starts the server at `url` before each run, and the files at the paths `uncached` are dropped from the
+    file cache before that.
     """
 
     name: str
@@ -43,7 +43,6 @@ class Contender:
     options: tuple[str, ...] = ()
     headers: str = field(default="", repr=False)  # one per line
     key: str | None = field(default=None, repr=False)
-    own_server: bool = False
     restart: str = ""
     uncached: tuple[str, ...] = ()
 

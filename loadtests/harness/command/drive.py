@@ -102,7 +102,7 @@ def measure(
         if contender.restart:
             return RestartedServer(contender.restart, contender.url, log)
         listener = listener_for(name, terminal, kept is not None)
-        return ServerProcess(contender.engine, contender.options, contender.model, log, listener, contender.own_server)
+        return ServerProcess(contender.engine, contender.options, contender.model, log, listener)
 
     def in_time() -> None:
         if time.monotonic() >= min(began + limits.loading, limits.ends):

@@ -51,7 +51,6 @@ def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, te
                 contender.options,
                 contender.model,
                 folder / "server.log",
-                own_server=contender.own_server,
                 settings={"ENGINEBENCH_ENGINE_PREFIX": shlex.join(prefix)} if prefix else {},
             ) as server,
         ):
@@ -62,7 +61,7 @@ def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, te
                     time.sleep(SECONDS)
                 else:
                     own, engine = server.processes
-                    profiler.attach(own if engine is None or contender.own_server else engine, output)
+                    profiler.attach(own if engine is None else engine, output)
         if not profile_files(folder):
             raise ProfileFailed(f"{profiler.name} wrote no file.")
     except (ServerFailed, ProfileFailed) as failure:
