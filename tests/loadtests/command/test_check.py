@@ -10,7 +10,7 @@ CODE = """
 import sys
 from loadtests.harness.command.check import main
 
-main("loadtests/agents.py", '{"stage_seconds": "5"}')
+main("loadtests/concurrent.py", '{"stage_seconds": "5"}')
 print([name for name in ("locust", "gevent") if name in sys.modules])
 """
 
@@ -19,5 +19,5 @@ def test_it_does_not_import_locust_for_our_scenarios() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", CODE], capture_output=True, text=True, cwd=ROOT)
     planned, imported = done.stdout.splitlines()
     assert imported == "[]", done.stderr
-    duration = {"seconds": 30.0, "loads": "6 stages, 1 user to 32 users, 5 s each", "at_most": False}
+    duration = {"seconds": 55.0, "loads": "11 stages, 1 user to 100 users, 5 s each", "at_most": False}
     assert json.loads(planned) == {"endpoint": "chat", "duration": duration}

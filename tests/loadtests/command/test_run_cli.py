@@ -138,12 +138,6 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
             Job.of(find_scenario(scenario), given, 1, [])
 
 
-def test_concurrent_begins_with_one_user_with_whom_the_others_are_compared() -> None:
-    planned = Job.of(find_scenario("concurrent"), {}, 1, []).planned
-    assert planned is not None
-    assert planned.duration.loads == "11 stages, 1 user to 100 users, 30 s each"
-
-
 def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[500] * 1000, models=("first", "second"))) as server:
         words = ("--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2")
