@@ -175,32 +175,6 @@ def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:
     assert len({tuple(prompt[30:]) for prompt in asked}) == 50
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "has", "lacks"),
-    [
-        pytest.param({}, "/v1/chat/completions", {"stream": True, "max_tokens": 16, "temperature": 0.0},
-                     {"ignore_eos", "seed", "prompt"}, id="a streamed chat is greedy and asks for usage"),
-        pytest.param({"endpoint": "completions"}, "/v1/completions", {"stream": True}, {"messages"},
-                     id="completions have a prompt"),
-        pytest.param({"streamed": False}, "/v1/chat/completions", {}, {"stream", "stream_options"},
-                     id="a whole answer is asked for without a word about streams"),
-        pytest.param({"sampling": Sampling(ignore_eos="yes")}, "/v1/chat/completions", {"ignore_eos": True}, set(),
-                     id="ignore_eos is sent only where asked for"),
-    ],
-)  # fmt: skip
-def test_bodies(changes: dict[str, Any], path: str, has: dict[str, Any], lacks: set[str]) -> None:
-    workload = dataclasses.replace(PLAIN, **changes)
-    (ask,) = asks(workload, count=1)
-    call = ask
-    body = json.loads(call.body)
-    assert call.path == path
-    assert call.streamed == body.get("stream", False)
-    assert has.items() <= body.items()
-    assert not lacks & body.keys()
-    if call.streamed:
-        assert body["stream_options"] == {"include_usage": True}
-
-
 def answered(tokens: int = 50, outcome: str = "ok") -> RequestRecord:
     return record(outcome=outcome, prompt_tokens=40, output_tokens=tokens)
 
@@ -250,11 +224,6 @@ def test_a_stage_that_asks_something_else_begins_a_new_conversation() -> None:
     user.answered(answered(), "an answer")
     later = json.loads(user.next({"prompt_tokens": "80"}).body)["messages"]
     assert len(later[-1]["content"].split()) == 80, "a later turn is as long as the stage's prompts"
-
-
-def test_extra_fields_are_in_every_body() -> None:
-    extra = dataclasses.replace(PLAIN, sampling=Sampling(extra_body='{"top_k": 5, "temperature": null}'))
-    assert {(body["top_k"], "temperature" in body) for body in bodies(extra)} == {(5, False)}
 
 
 def test_sampled_answers_carry_a_seed_of_their_own() -> None:
