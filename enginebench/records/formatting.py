@@ -151,14 +151,12 @@ class ShownUnit:
 
     name: str
     scale: float  # one second, or one of the base unit, in this unit
-    word: str = ""  # the name in a sentence
 
     def write(self, value: float) -> str:
         return significant(value * self.scale)
 
 
-SECONDS, MILLISECONDS = ShownUnit("s", 1, "seconds"), ShownUnit("ms", 1e3, "milliseconds")
-MICROSECONDS = ShownUnit("µs", 1e6, "microseconds")
+SECONDS, MILLISECONDS, MICROSECONDS = ShownUnit("s", 1), ShownUnit("ms", 1e3), ShownUnit("µs", 1e6)
 DURATIONS = (
     (36_000.0, ShownUnit("h", 1 / 3600)),
     (600.0, ShownUnit("min", 1 / 60)),
