@@ -31,14 +31,13 @@ def steadiness(series: npt.ArrayLike) -> bool | None:
         return None
     if bool((values == values[0]).all()):
         return True
-    _, p = trend(values)
     slope, _ = _line(values)
     mean = abs(float(values.mean()))
     change = slope * len(values) / mean if mean > 0 else 0.0
     transient_p, gap = _transient(values)
     clear = _effective_points(values) >= MIN_EFFECTIVE
     alpha = SIGNIFICANT if clear else SIGNIFICANT / 10
-    grows = p < alpha and abs(change) >= MATERIAL
+    grows = _trend_p(values) < alpha and abs(change) >= MATERIAL
     starts_differently = transient_p < alpha and gap >= MATERIAL * mean
     return False if grows or starts_differently else (True if clear else None)
 
@@ -59,21 +58,15 @@ def _line(values: Floats) -> tuple[float, Floats]:
     return slope, centred - slope * time
 
 
-def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
-    """Return Spearman's ρ against time, and its two-sided p value, which allows for autocorrelation.
+def _trend_p(values: Floats) -> float:
+    """Return the two-sided p value of a t test of the slope of the ranks, which allows for autocorrelation.
 
-    The p value is that of a t test of the slope of the ranks. The long-run variance comes from their projections on
-    cosines that are symmetric about the middle of the window: a linear trend does not contain them, so they show only
-    the noise (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018)."""
-    values = np.asarray(in_time_order, dtype=np.float64)
-    n = len(values)
-    if n < MIN_POINTS or bool((values == values[0]).all()):
-        return 0.0, 1.0
-    ranks, time = ranks_of(values), np.arange(n) - (n - 1) / 2
+    The long-run variance comes from their projections on cosines that are symmetric about the middle of the window: a
+    linear trend does not contain them, so they show only the noise (equal-weighted cosines: Müller 2007; Lazarus,
+    Lewis, Stock & Watson 2018)."""
+    ranks, time = ranks_of(values), np.arange(len(values)) - (len(values) - 1) / 2
     ranks = ranks - ranks.mean()
-    along = float(ranks @ time)
-    rho = along / math.sqrt(float(ranks @ ranks) * float(time @ time))
-    return rho, _p_value(along / math.sqrt(float(time @ time)), _noise(ranks))
+    return _p_value(float(ranks @ time) / math.sqrt(float(time @ time)), _noise(ranks))
 
 
 def _noise(centred: Floats) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy
 
-from enginebench.analysis.stats.steadiness import _line, lock_step, steadiness, trend
+from enginebench.analysis.stats.steadiness import _line, lock_step, steadiness
 from enginebench.records.findings.load import LOCK_STEP
 
 
@@ -23,14 +23,6 @@ def test_a_series_that_grows_or_begins_otherwise_is_unsteady() -> None:
 def test_a_queue_that_is_never_served_is_unsteady() -> None:
     backlog = np.cumsum(np.random.default_rng(15).poisson(3.0, 120) - 2.0)
     assert steadiness(backlog) is False
-
-
-def test_trend_of_a_line() -> None:
-    rho, p = trend(np.arange(30.0))
-    assert rho == pytest.approx(1.0)
-    assert p < 1e-6
-    assert trend(-np.arange(30.0))[0] == pytest.approx(-1.0)
-    assert trend([3.0] * 30) == (0.0, 1.0)
 
 
 def test_a_line_is_fitted_as_by_scipy() -> None:
