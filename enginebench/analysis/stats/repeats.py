@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from enginebench.analysis.arrays import Floats
-from enginebench.analysis.stats.student_t import CONFIDENCE, t_p_value, t_quantile
+from enginebench.analysis.stats.student_t import t_p_value, t_quantile
 from enginebench.records.quality import MAX_EXPONENT
 from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
@@ -36,9 +36,7 @@ def repeats_interval(runs: Sequence[float], min_error: float = 0.0) -> Estimate:
     return Estimate(mean, max(mean - half, min(float(values.min()), 0.0)), mean + half, n)
 
 
-def t_test(
-    ours: Floats, theirs: Floats, paired: bool, confidence: float = CONFIDENCE, min_error: float = 0.0
-) -> tuple[Estimate, float | None]:
+def t_test(ours: Floats, theirs: Floats, paired: bool, min_error: float = 0.0) -> tuple[Estimate, float | None]:
     """Return the difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p
     value.
 
@@ -62,7 +60,7 @@ def t_test(
     rounding = max(rounding_of(ours), rounding_of(theirs))
     if max(error, min_error) <= rounding:
         return Estimate(difference, n=n, missing=Missing.FEW_REPEATS), 1.0 if abs(difference) <= rounding else None
-    half = max(t_quantile(freedom, confidence) * error, t_quantile(math.inf, confidence) * min_error)
+    half = max(t_quantile(freedom) * error, t_quantile(math.inf) * min_error)
     p = max(t_p_value(difference / e, f) for e, f in ((error, freedom), (min_error, math.inf)) if e > rounding)
     return Estimate(difference, difference - half, difference + half, n), p
 
@@ -76,11 +74,7 @@ def rounding_of(values: Floats) -> float:
 
 
 def ratio_test(
-    ours: Sequence[float],
-    theirs: Sequence[float],
-    paired: bool,
-    confidence: float = CONFIDENCE,
-    min_error: float = 0.0,
+    ours: Sequence[float], theirs: Sequence[float], paired: bool, min_error: float = 0.0
 ) -> tuple[Estimate, float | None]:
     """Return the ratio of the geometric means of two engines' runs, one value a run, by a `t_test` of logarithms, and
     the two-sided p value of a ratio of 1.
@@ -92,8 +86,6 @@ def ratio_test(
     """
     top, bottom = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     n = min(len(top), len(bottom))
-    if paired and len(top) != len(bottom):
-        raise ValueError("paired samples need as many runs of one engine as of the other")
     if n == 0:
         return NO_SAMPLES, None
     failed = _failed_ratio(top, bottom)
@@ -102,7 +94,7 @@ def ratio_test(
     if min(top.min(), bottom.min()) <= 0:
         return Estimate(None, n=n, missing=Missing.NOT_OBSERVED), None
     relative_error = min_error / float(min(top.mean(), bottom.mean()))
-    difference, p = t_test(np.log(top), np.log(bottom), paired, confidence, relative_error)
+    difference, p = t_test(np.log(top), np.log(bottom), paired, relative_error)
     bounds = (difference.value, difference.low, difference.high)
     value, low, high = (None if bound is None else math.exp(min(bound, MAX_EXPONENT)) for bound in bounds)
     return Estimate(value, low, high, n, difference.missing), p

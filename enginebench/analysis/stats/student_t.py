@@ -9,9 +9,9 @@ from scipy import special
 CONFIDENCE = 0.95
 
 
-def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """Return the half width of the interval in standard errors: 2.26 for 95 % and nine degrees of freedom."""
-    tail = (1 - confidence) / 2
+def t_quantile(freedom: float) -> float:
+    """Return the half width of the 95 % interval in standard errors: 2.26 for nine degrees of freedom."""
+    tail = (1 - CONFIDENCE) / 2
     return float(special.ndtri(1 - tail) if math.isinf(freedom) else special.stdtrit(freedom, 1 - tail))
 
 
