@@ -104,8 +104,6 @@ def percentile_intervals(
     effective sample size of the share at or below the percentile (Woodruff 1952). The upper end uses that of the median
     if it is smaller, because a few clustered values understate their correlation."""
     values = np.asarray(in_time_order, dtype=np.float64)
-    if len(values) == 0:
-        return [NO_SAMPLES for _ in qs]
     requests = _Requests(values, user_codes(users))
     lower = upper = requests.ascending
     if censored is not None and np.any(censored):
@@ -315,16 +313,13 @@ def bin_by_user(
 def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike | None = None) -> Estimate:
     """Return the amount per second over a window of `seconds`: throughput in tokens/s, goodput or requests in 1/s.
 
-    `amounts` arrived in successive equal parts of the window, ideally `BINS` of them (see `bin_events`).
+    `amounts` arrived in the `BINS` successive equal parts of the window (see `bin_events`).
     `by_user` (`bin_by_user`) adds the variance between users of a closed loop. `n` is the number of parts.
     """
     parts = np.asarray(amounts, dtype=np.float64)
     n = len(parts)
-    if n == 0:
-        return NO_SAMPLES
     rate = float(parts.sum()) / seconds
-    filled = int(np.count_nonzero(parts))
-    if n < MIN_POINTS or filled < MIN_BINS:
+    if np.count_nonzero(parts) < MIN_BINS:
         return Estimate(rate, n=n, missing=Missing.FEW_REQUESTS)
     cycle = find_cycle(parts)
     if cycle is not None and cycle.rho > RIGID:
