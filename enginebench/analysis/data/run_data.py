@@ -159,12 +159,7 @@ def mean_of(values: pl.Series) -> float | None:
 
 
 def find_run(name: str | None, runs: Path) -> Path:
-    """Return the folder called `name`, or the run in `runs` whose id starts with `name`; without a name, the newest.
-
-    Raises `NotARun`.
-    """
-    if name is not None and (Path(name) / "meta.json").exists():
-        return Path(name)
+    """Return the run in `runs` whose id is `name` or starts with it; without a name, the newest. Raises `NotARun`."""
     folders = sorted((meta.parent for meta in runs.glob("*/meta.json")), key=_started)
     if name is None:
         if not folders:

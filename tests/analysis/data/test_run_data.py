@@ -45,13 +45,12 @@ def test_a_damaged_table_is_made_again_and_gets_a_sentence_without_lines(tmp_pat
         load_run(tmp_path)
 
 
-def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: Path) -> None:
+def test_runs_are_found_by_the_start_of_their_id_and_by_age(tmp_path: Path) -> None:
     old, new = "20261121-100000-a-xxxx", "20261121-110000-b-yyyy"
     for name, at in ((new, "2026-11-21T11:00:00+00:00"), (old, "2026-11-21T10:00:00+00:00")):
         write_run(tmp_path / name, meta_of(META.stages, run_id=name, started_at=at), [record(0, 0)])
     assert find_run(None, tmp_path).name == new
     assert find_run("20261121-100", tmp_path).name == old
-    assert find_run(str(tmp_path / old), Path("nowhere")).name == old
     again = meta_of(META.stages, run_id=f"{old}-again", started_at="2026-11-21T09:00:00+00:00")
     write_run(tmp_path / again.run_id, again, [record(0, 0)])
     assert find_run(old, tmp_path).name == old, "and not one of two runs that begin with it"
