@@ -69,8 +69,9 @@ class Estimate:
         return replace(self, low=low, high=high)
 
     def scaled(self, factor: float) -> Estimate:
+        """Multiply by a factor of at least 0."""
         value, low, high = (None if part is None else part * factor for part in (self.value, self.low, self.high))
-        return replace(self, value=value, low=high if factor < 0 else low, high=low if factor < 0 else high)
+        return replace(self, value=value, low=low, high=high)
 
     @property
     def inverse(self) -> Estimate:
@@ -203,9 +204,6 @@ class ClassView:
     failed: int
     metrics: Mapping[str, Distribution]
     judgements: tuple[Judgement, ...]
-
-    def judgement(self, objective: Objective) -> Judgement | None:
-        return next((judgement for judgement in self.judgements if judgement.objective == objective), None)
 
 
 @dataclass(frozen=True, slots=True)

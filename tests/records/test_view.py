@@ -70,7 +70,3 @@ def test_an_estimate_is_scaled_and_turned_round_with_its_interval() -> None:
 def test_the_inverse_of_what_reaches_0_is_infinite(estimate: Estimate, inverse: Estimate) -> None:
     assert estimate.inverse == inverse
     assert inverse.inverse == estimate
-
-
-def test_a_negative_factor_turns_the_interval_round() -> None:
-    assert Estimate(0.5, 0.25, 2.0, 9).scaled(-1) == Estimate(-0.5, -2.0, -0.25, 9)

@@ -87,7 +87,8 @@ def _pool(objective: Objective, stages: Sequence[StageView]) -> ObjectiveVerdict
 
 
 def _judgement(stage: StageView | ClassView, objective: Objective) -> Judgement:
-    return stage.judgement(objective) or Judgement.not_measured(objective)
+    own = (judgement for judgement in stage.judgements if judgement.objective == objective)
+    return next(own, Judgement.not_measured(objective))
 
 
 def _status(stages: Sequence[StageView] | Sequence[ClassView], objective: Objective) -> Status:
