@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import pairwise
 
 from enginebench.analysis.engine_runs import EngineRuns, stages_of
 from enginebench.analysis.stats import samples
 from enginebench.analysis.stats.repeats import MIN_REPEATS, holm
 from enginebench.analysis.stats.samples import Sample, geometric_mean
-from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.records.metrics import OUTPUT_RATE, OUTPUT_TOKENS, Column, Quantity, columns
 from enginebench.records.rules import MARGIN, SIGNIFICANCE
+from enginebench.records.run import instant
 from enginebench.records.view import Estimate
 
 BASELINES = ("transformers", "pytorch-baseline")  # if no baseline is named, the first of these that was run
@@ -50,7 +49,7 @@ def interleaved(engines: Sequence[EngineRuns]) -> bool:
     counts = {len(engine.runs) for engine in engines}
     if len(engines) < 2 or len(counts) > 1 or counts == {1}:
         return False
-    rounds = zip(*(sorted(_started(run) for run in engine.runs) for engine in engines), strict=True)
+    rounds = zip(*(sorted(instant(run.started_at) for run in engine.runs) for engine in engines), strict=True)
     return all(max(before) < min(after) for before, after in pairwise(rounds))
 
 
@@ -62,16 +61,7 @@ def paired(ours: EngineRuns, theirs: EngineRuns) -> bool:
 
 
 def _in_time(engine: EngineRuns) -> EngineRuns:
-    return replace(engine, runs=tuple(sorted(engine.runs, key=_started)))
-
-
-def _started(run: RunSummary) -> datetime:
-    """Return the start in UTC, without a time zone. Runs without a time stamp began at the same instant."""
-    try:
-        started = datetime.fromisoformat(run.started_at)
-    except ValueError:
-        return datetime.min
-    return started if started.tzinfo is None else started.astimezone(UTC).replace(tzinfo=None)
+    return replace(engine, runs=tuple(sorted(engine.runs, key=lambda run: instant(run.started_at))))
 
 
 def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacity]) -> str | None:

@@ -29,13 +29,12 @@ FAST, SLOW = (200.0, 202.0, 198.0, 201.0, 199.0), (100.0, 101.0, 99.0, 100.5, 99
 
 
 def at_times(label: str, times: Sequence[str], prompts: Sequence[str | None] | None = None) -> EngineRuns:
-    """Runs that began at those times of one day."""
+    """Runs that began at those times of one day, in UTC unless a time has its zone."""
     asked = prompts or [f"set {k}" for k in range(len(times))]
+    instants = [f"2026-11-21T{time}{'' if time[5:] else 'Z'}" for time in times]
     runs = [
-        run(
-            label, [view(8, {THROUGHPUT: 100.0 + k})], k, started_at=f"2026-11-21T{time}", workload={"prompt_set": each}
-        )
-        for k, (time, each) in enumerate(zip(times, asked, strict=True))
+        run(label, [view(8, {THROUGHPUT: 100.0 + k})], k, started_at=instant, workload={"prompt_set": each})
+        for k, (instant, each) in enumerate(zip(instants, asked, strict=True))
     ]
     return EngineRuns(label, tuple(runs))
 
@@ -228,7 +227,7 @@ def test_runs_are_no_pairs_if_one_lacks_the_load(lacking: tuple[tuple[str, int],
                     name,
                     [view(load, {THROUGHPUT: speed + k}) for load in (8, 16) if load == 8 or (name, k) not in lacking],
                     k,
-                    started_at=f"2026-11-21T1{k}:{minute:02d}",
+                    started_at=f"2026-11-21T1{k}:{minute:02d}Z",
                 )
                 for k in range(3)
             ),
