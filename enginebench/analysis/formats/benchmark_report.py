@@ -24,7 +24,6 @@ from enginebench.records.metrics import (
     TPOT,
     TTFT,
 )
-from enginebench.records.view import Missing
 
 TOOL, VERSION = "enginebench", "0.2.1"
 READ_VERSIONS = ("0.2", VERSION)
@@ -70,16 +69,6 @@ class RequestPerformance(Part):
 class ComponentObservability(Part):
     component_label: str
     aggregate: Fields | None = None
-
-
-class Row(Part):
-    """A row of the frame's table, with the numbers of a field."""
-
-    metric: str
-    statistic: str
-    value: float | None = None
-    n: int = 0
-    missing: Missing | None = None
 
 
 class Observability(Part):

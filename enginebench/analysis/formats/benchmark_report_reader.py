@@ -1,4 +1,4 @@
-"""Read llm-d's Benchmark Reports 0.2 and 0.2.1: the load of a stage, and its numbers as rows of the frame.
+"""Read llm-d's Benchmark Reports 0.2 and 0.2.1: the load of a stage, and its numbers as a view has them.
 
 Other tools compute percentiles over the successful requests. If some failed, these are kept as percentiles of the
 answered requests, and percentiles of all attempted requests are missing.
@@ -7,7 +7,7 @@ answered requests, and percentiles of all attempted requests are missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from enginebench.analysis.formats.results import NotImportable, load_of
 from enginebench.records import load as loads
 from enginebench.records.metrics import (
     ACHIEVED_RATE,
+    BY_NAME,
     FAILURE_SHARE,
     ICL,
     PERCENTILES,
@@ -30,7 +31,17 @@ from enginebench.records.metrics import (
 from enginebench.records.plain_text import plain_json
 from enginebench.records.request import CUT_OFF
 from enginebench.records.rules import nearest_rank
-from enginebench.records.view import Missing
+from enginebench.records.view import Distribution, Estimate, Level, Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of a stage, by the names that `StageView` has."""
+
+    outcomes: Mapping[str, int]
+    metrics: Mapping[str, Distribution]
+    quantities: Mapping[str, Estimate]
+    gauges: Mapping[str, Level]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,7 @@ class ReportFile:
     report: br.BenchmarkReport
     standardized: br.LoadStandardized
     load: loads.Load
-    rows: tuple[br.Row, ...]
+    numbers: Numbers
 
     @property
     def name(self) -> str:
@@ -66,8 +77,8 @@ class ReportFile:
             return max(time.duration.total_seconds(), 0.0)
         if time.start is not None and time.end is not None:
             return max((time.end - time.start).total_seconds(), 0.0)
-        values = {row.metric: row.value or 0.0 for row in self.rows if row.statistic in {"value", "count"}}
-        return values["ok"] / values[ACHIEVED_RATE] if values.get(ACHIEVED_RATE) else 0.0
+        rate = self.numbers.quantities.get(ACHIEVED_RATE, Estimate(None)).value
+        return self.numbers.outcomes["ok"] / rate if rate else 0.0
 
     @property
     def model(self) -> str | None:
@@ -105,9 +116,9 @@ def read(document: dict[str, Any], path: Path) -> ReportFile:
         raise NotImportable("has no scenario.load or no numbers of requests: a run needs both.")
     aggregate = performance.aggregate
     resources = next((part.aggregate for part in seen.components or () if part.aggregate), None)
-    rows = tuple(_rows_of(load.standardized.tool, performance.aggregate.requests, aggregate, resources or {}))
+    numbers = _numbers(load.standardized.tool, performance.aggregate.requests, aggregate, resources or {})
     applied = _applied(load.standardized, performance.aggregate.requests.total)
-    return ReportFile(path, report, load.standardized, applied, rows)
+    return ReportFile(path, report, load.standardized, applied, numbers)
 
 
 def _applied(load: br.LoadStandardized, total: int) -> loads.Load:
@@ -119,19 +130,19 @@ def _applied(load: br.LoadStandardized, total: int) -> loads.Load:
     return applied
 
 
-def _rows_of(tool: str, requests: br.Requests, aggregate: br.Aggregate, resources: br.Fields) -> Iterator[br.Row]:
-    """Yield rows as the frame has them, from the fields of the format. Raises `NotImportable`."""
-    total, failed, cut_off = requests.total, requests.failures, requests.incomplete or 0
-    ok = total - (failed or 0) - cut_off
+def _numbers(tool: str, requests: br.Requests, aggregate: br.Aggregate, resources: br.Fields) -> Numbers:
+    """Convert the fields of the format. Raises `NotImportable`."""
+    total, failed, cut_off = requests.total, requests.failures or 0, requests.incomplete or 0
+    ok = total - failed - cut_off
     if ok < 0:
         raise NotImportable(f"counts {total} requests, and more of them as failed or incomplete.")
-    for outcome, count in (("ok", ok), ("http_error", failed or 0), (CUT_OFF, cut_off)):
-        if count or outcome == "ok":
-            yield br.Row(outcome, "count", float(count))
-    if failed is not None and total > cut_off:
-        yield _quantity_row(FAILURE_SHARE, failed / (total - cut_off))
     lengths = {"input_length": requests.input_length, "output_length": requests.output_length}
     parts = {"requests": lengths, "latency": aggregate.latency, "throughput": aggregate.throughput, None: resources}
+    quantities: dict[str, float] = {}
+    gauges: dict[str, Level] = {}
+    latencies: dict[str, dict[str, float]] = {}
+    if requests.failures is not None and total > cut_off:
+        quantities[FAILURE_SHARE] = failed / (total - cut_off)
     for slot in br.SLOTS:
         field = (parts[slot.part] or {}).get(slot.field)
         if field is None:
@@ -140,16 +151,25 @@ def _rows_of(tool: str, requests: br.Requests, aggregate: br.Aggregate, resource
         values = _values(slot, field)
         if slot.part is None:
             if {"mean", "largest"} <= values.keys():
-                yield br.Row(name, "mean", value=values["mean"])
-                yield br.Row(name, "peak", value=values["largest"])
+                gauges[name] = Level(values["mean"], values["largest"])
         elif name in QUANTITY_BY_NAME:
             if "mean" in values:
-                yield _quantity_row(name, values["mean"])
-        elif ok:
-            n = 0 if name == ICL.name else total  # the number of gaps is unknown
-            yield from _metric_rows(name, values, n, min(ok, n), failed or 0)
+                quantities[name] = values["mean"]
+        elif ok and values:
+            latencies.setdefault(name, {}).update(values)
         if name == TPOT and values.get("p50"):
-            yield _quantity_row(USER_THROUGHPUT, 1 / values["p50"])
+            quantities[USER_THROUGHPUT] = 1 / values["p50"]
+    attempted, gaps = (total, ok, failed), (0, 0, 0)  # the number of gaps between chunks is unknown
+    return Numbers(
+        {"ok": ok} | {outcome: n for outcome, n in (("http_error", failed), (CUT_OFF, cut_off)) if n},
+        {
+            name: _distribution(latencies[name], *(gaps if name == ICL.name else attempted))
+            for name in (*BY_NAME, ICL.name)
+            if name in latencies
+        },
+        {name: Estimate(value, missing=Missing.NOT_OBSERVED) for name, value in quantities.items()},
+        gauges,
+    )
 
 
 def _values(slot: br.Slot, field: br.Statistics) -> dict[str, float]:
@@ -161,19 +181,24 @@ def _values(slot: br.Slot, field: br.Statistics) -> dict[str, float]:
     return {name: value * factor for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
-def _metric_rows(name: str, values: Mapping[str, float], n: int, ok: int, failed: int) -> Iterator[br.Row]:
-    """Yield the rows of a metric. `ok` of `n` attempted requests have these values; `failed` ones count as +∞."""
-    for statistic, value in values.items():
-        q = PERCENTILES.get(statistic)
-        if q is None:
-            yield br.Row(name, statistic, value=value, n=ok)
-        elif ok == n:
-            yield br.Row(name, statistic, value=value, n=n, missing=Missing.NOT_OBSERVED)
+def _distribution(values: Mapping[str, float], n: int, ok: int, failed: int) -> Distribution:
+    """Return a metric. `ok` of `n` attempted requests have these values; `failed` ones count as +∞."""
+    answered = {p: values[p] for p in PERCENTILES if p in values}
+    percentiles = {}
+    for p, value in answered.items():
+        if ok == n:
+            percentiles[p] = Estimate(value, n=n, missing=Missing.NOT_OBSERVED)
+        elif nearest_rank(n, PERCENTILES[p]) > n - failed:
+            percentiles[p] = Estimate(math.inf, n=n, missing=Missing.FAILED)
         else:
-            among_failed = nearest_rank(n, q) > n - failed
-            yield br.Row(name, statistic, n=n, missing=Missing.FAILED if among_failed else Missing.NOT_OBSERVED)
-            yield br.Row(name, f"{statistic} of the answered", value=value, n=ok)
-
-
-def _quantity_row(name: str, value: float) -> br.Row:
-    return br.Row(name, "value", value=value, missing=Missing.NOT_OBSERVED)
+            percentiles[p] = Estimate(None, n=n, missing=Missing.NOT_OBSERVED)
+    return Distribution(
+        n=n,
+        failed=n - ok,
+        mean=values.get("mean"),
+        deviation=values.get("deviation"),
+        least=values.get("least"),
+        largest=values.get("largest"),
+        percentiles=percentiles,
+        answered=answered if ok < n and answered else None,
+    )

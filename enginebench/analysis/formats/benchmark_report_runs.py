@@ -6,8 +6,7 @@ the next repeat.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,21 +20,11 @@ from enginebench.analysis.summary.findings import imported
 from enginebench.analysis.summary.run_summary import FlowSeries, RunSummary, write_summary
 from enginebench.records.findings.kinds import KIND_BY_NAME, findings_of
 from enginebench.records.load import Rate
-from enginebench.records.metrics import BY_NAME, ICL, PERCENTILES, QUANTITY_BY_NAME
+from enginebench.records.metrics import BY_NAME, ICL
 from enginebench.records.run import Imported, RunFacts, RunMeta
 from enginebench.records.stage import Extent, StagePlan
-from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
-from enginebench.records.view import (
-    Distribution,
-    Estimate,
-    Level,
-    Missing,
-    StageKey,
-    StageView,
-    keys_of,
-)
+from enginebench.records.view import StageKey, StageView, keys_of
 
-NO_ROW = br.Row("", "")
 LACKS = ("single requests", "distributions", "confidence intervals", "when a request was due", *COMMON)
 
 
@@ -91,10 +80,6 @@ def write_run(files: Sequence[ReportFile], folder: Path, label: str, repeat: int
 
 
 def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageView:
-    parts: dict[str, dict[str, br.Row]] = {}  # by metric and statistic
-    for row in file.rows:
-        parts.setdefault(row.metric, {})[row.statistic] = row
-    counts = {name: part["count"] for name, part in parts.items() if "count" in part}
     start = (file.start - started).total_seconds() if file.start is not None and started is not None else 0.0
     return StageView(
         index=key.index,
@@ -104,40 +89,11 @@ def _view(file: ReportFile, key: StageKey, started: datetime | None) -> StageVie
         is_open=isinstance(file.load, Rate),
         start=start,
         end=start + file.seconds,
-        outcomes={name: int(row.value or 0) for name, row in counts.items()},
-        metrics={name: _distribution(parts[name]) for name in (*BY_NAME, ICL.name) if name in parts},
-        quantities={
-            name: _estimate(parts[name]["value"]) for name in QUANTITY_BY_NAME if "value" in parts.get(name, ())
-        },
-        gauges={
-            name: Level(mean, peak)
-            for name in (*GAUGES, *LOAD_GENERATOR_GAUGES)
-            if (mean := parts.get(name, {}).get("mean", NO_ROW).value) is not None
-            and (peak := parts[name].get("peak", NO_ROW).value) is not None
-        },
+        outcomes=file.numbers.outcomes,
+        metrics=file.numbers.metrics,
+        quantities=file.numbers.quantities,
+        gauges=file.numbers.gauges,
     )
-
-
-def _distribution(part: Mapping[str, br.Row]) -> Distribution:
-    mean, deviation, least, largest = (part.get(name, NO_ROW) for name in ("mean", "deviation", "least", "largest"))
-    n = max(row.n for row in part.values())
-    answered = {p: part.get(f"{p} of the answered", NO_ROW).value for p in PERCENTILES}
-    return Distribution(
-        n=n,
-        failed=n - mean.n,
-        mean=mean.value,
-        deviation=deviation.value,
-        least=least.value,
-        largest=largest.value,
-        percentiles={p: _estimate(part[p]) for p in PERCENTILES if p in part},
-        answered={p: value for p, value in answered.items() if value is not None} or None,
-    )
-
-
-def _estimate(row: br.Row) -> Estimate:
-    """Return the estimate of a row. A row has no value for +∞."""
-    value = math.inf if row.value is None and row.missing is Missing.FAILED else row.value
-    return Estimate(value, n=row.n, missing=row.missing)
 
 
 def _missing(views: Sequence[StageView]) -> list[str]:
