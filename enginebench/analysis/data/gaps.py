@@ -9,7 +9,7 @@ percentile moves outside the kept gaps, the chunks are read again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,14 +79,11 @@ class GapCounter:
     `longest` is a duration in nanoseconds that gaps hardly exceed.
     """
 
-    def __init__(
-        self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Mapping[str, float] = PERCENTILES
-    ) -> None:
+    def __init__(self, windows: Sequence[tuple[int, int]], longest: int) -> None:
         self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
         expected = min(max(int(longest), SECOND), MAX_GAP)
         self._ceiling = min(64 * expected, MAX_GAP)
         self._shift = (expected.bit_length() + 1) // 2  # the number of bins is about the width of one in nanoseconds
-        self._quantiles = quantiles
         self._full = False
 
     def count(self, part: Chunks) -> None:
@@ -123,7 +120,7 @@ class GapCounter:
     def _likely(self, counts: Integers) -> list[tuple[int, int]]:
         """Predict the bins that hold the percentiles of all gaps from the counts of the first ones."""
         shares = np.cumsum(counts) / counts.sum()
-        spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in self._quantiles.values()]
+        spreads = [(q, NEAR * math.sqrt(q * (1 - q))) for q in PERCENTILES.values()]
         ends = [np.searchsorted(shares, (q - spread, q + spread)) for q, spread in spreads]
         return [(int(low) << self._shift, (int(high) + 1) << self._shift) for low, high in ends]
 
@@ -159,11 +156,11 @@ class GapCounter:
                 yield window, gaps if gaps.dtype == np.uint32 else np.minimum(gaps, self._ceiling)
 
     def _ranks(self, window: _Window) -> list[int]:
-        return [nearest_rank(window.moments.n, q) for q in self._quantiles.values()]
+        return [nearest_rank(window.moments.n, q) for q in PERCENTILES.values()]
 
     def _pooled(self, window: _Window) -> Distribution:
         moments, percentiles = window.moments, {}
-        for name, rank in zip(self._quantiles, self._ranks(window), strict=True):
+        for name, rank in zip(PERCENTILES, self._ranks(window), strict=True):
             place = _bin_of(rank, window.counts)
             below = int(window.counts[:place].sum())
             value = ((place << self._shift) + _bin_of(rank - below, window.inside[place])) / SECOND

@@ -16,11 +16,10 @@ from enginebench.analysis.data.flow import Arrivals
 from enginebench.analysis.data.gaps import GapCounter
 from enginebench.analysis.data.lines import SCHEMA
 from enginebench.analysis.data.requests_table import TABLE, sink
+from enginebench.records.metrics import PERCENTILES
 from enginebench.records.stage import SECOND
 from enginebench.records.view import EMPTY, Distribution
 from tests.support.analysis.synthetic import record
-
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "largest": 1.0}
 
 
 def table(tmp_path: Path, gaps: list[list[int]]) -> Path:
@@ -36,7 +35,7 @@ def table(tmp_path: Path, gaps: list[list[int]]) -> Path:
 
 
 def pooled(path: Path, windows: list[tuple[int, int]], longest: int) -> list[Distribution]:
-    counter = GapCounter(windows, longest, QUANTILES)
+    counter = GapCounter(windows, longest)
     for part in chunks_of(path):
         counter.count(part)
     if not counter.settled():
@@ -68,7 +67,7 @@ def test_pooled_percentiles_are_those_of_all_gaps(
     for one, members in zip(found[:2], (gaps[:25], gaps[25:]), strict=True):
         values = np.array([gap for own in members for gap in own])
         assert one.n == len(values)
-        expected = np.quantile(values, list(QUANTILES.values()), method="inverted_cdf") / SECOND
+        expected = np.quantile(values, list(PERCENTILES.values()), method="inverted_cdf") / SECOND
         assert [each.value for each in one.percentiles.values()] == expected.tolist(), "exact to the nanosecond"
         assert one.mean == pytest.approx(values.mean() / SECOND, rel=1e-12)
         assert one.deviation == pytest.approx(values.std(ddof=1) / SECOND, rel=1e-9, abs=1e-15)
@@ -92,7 +91,7 @@ def test_chunks_are_read_again_only_where_too_few_gaps_were_kept(
     monkeypatch.setattr(gap_module, "FIRST", 5_000)
     rng = np.random.default_rng(11)
     gaps = [rng.integers(15_000_000, 25_000_000, 60) + drift * (k // 50) for k in range(200)]
-    counter = GapCounter([(0, 10 * SECOND)], SECOND, {"p50": 0.5, "p90": 0.9, "p99": 0.99})
+    counter = GapCounter([(0, 10 * SECOND)], SECOND)
     path = table(tmp_path, [own.tolist() for own in gaps])
     for part in chunks_of(path):
         counter.count(part)
@@ -101,7 +100,7 @@ def test_chunks_are_read_again_only_where_too_few_gaps_were_kept(
         for part in chunks_of(path):
             counter.locate(part)
     (found,) = counter.pooled
-    expected = np.quantile(np.concatenate(gaps), (0.5, 0.9, 0.99), method="inverted_cdf") / SECOND
+    expected = np.quantile(np.concatenate(gaps), list(PERCENTILES.values()), method="inverted_cdf") / SECOND
     assert [each.value for each in found.percentiles.values()] == expected.tolist()
 
 
