@@ -76,8 +76,3 @@ def columns_of(formulas: Iterable[Formula]) -> set[str]:
 def metric_columns() -> dict[str, pl.Expr]:
     """Return the column of each metric by name, in the metric's unit."""
     return {metric.name: expression(metric.formula) for metric in REQUEST_METRICS}
-
-
-def reads_lists(formula: Formula) -> bool:
-    """Return whether a formula reads a list. Lists stay on disk, so its metric is read from the table."""
-    return isinstance(formula, Longest)

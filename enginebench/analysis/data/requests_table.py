@@ -15,7 +15,6 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -149,24 +148,17 @@ def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens)
             yield counted
 
     (place / ORIGIN).unlink(missing_ok=True)
-    with _no_collections():
+    collecting = gc.isenabled()
+    gc.disable()  # lines have no reference cycles, and searching for some takes a quarter of the time
+    try:
         sink(tables, place / TABLE)
+    finally:
+        if collecting:
+            gc.enable()
     if not uncounted:  # else write the table again next time: a tokenizer may be found
         made = msgspec.structs.replace(origin, malformed_lines=malformed)
         write_inside(place, ORIGIN, msgspec.json.encode(made) + b"\n")
     return place / TABLE, malformed
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Pause garbage collection. Lines have no reference cycles, and searching for some takes a quarter of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) -> None:
@@ -208,7 +200,7 @@ def sink(tables: Callable[[pl.DataType], Iterator[pl.DataFrame]], path: Path) ->
 
 
 def _believed(table: pl.DataFrame) -> pl.DataFrame:
-    """Drop token counts below what was received. The current client writes none; older ones and other tools do."""
+    """Drop token counts below what was received. Other tools write them; our client does not."""
     output, chunks = pl.col(OUTPUT_TOKENS), pl.col("chunks")
     received = pl.max_horizontal(chunks, pl.col("answer_digest").is_not_null().cast(pl.Int32))
     unseen = pl.when(chunks <= output - pl.col("unseen_tokens")).then("unseen_tokens").otherwise(0)

@@ -11,19 +11,20 @@ import msgspec
 import polars as pl
 
 from enginebench.analysis.arrays import Integers
-from enginebench.analysis.data.formulas import metric_columns, reads_lists
+from enginebench.analysis.data.formulas import metric_columns
 from enginebench.analysis.data.lines import LISTS, SCHEMA
 from enginebench.analysis.data.requests_table import counted_with, scan, write_table
 from enginebench.analysis.data.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from enginebench.analysis.data.tokens import TokenCounter
 from enginebench.records.files import META, read_document, read_meta
+from enginebench.records.formula import Longest
 from enginebench.records.metrics import REQUEST_METRICS
 from enginebench.records.plain_text import UNSAFE
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import MAX_INSTANT
 from enginebench.settings.schema import UserMistake
 
-STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # read, not computed again
+STORED = tuple(metric.name for metric in REQUEST_METRICS if isinstance(metric.formula, Longest))  # of lists, on disk
 REQUIRED = {"worker", "scenario", "stage", "outcome", "t_sched", "t_end"}
 IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks, or varies by row
 

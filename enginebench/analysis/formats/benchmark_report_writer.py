@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -40,7 +40,8 @@ def report_of(frame: Frame, run: RunSummary, stage: StageView) -> br.BenchmarkRe
     rows = tuple(stage_rows(stage))
     values = {(row["metric"], row["statistic"]): row["value"] for row in rows}
     start, seconds = instant(run.started_at) + timedelta(seconds=stage.start), timedelta(seconds=stage.seconds)
-    resources = _statistics(values, None)
+    resources, slo = _statistics(values, None), frame.verdict(run.label, stage.label)
+    objectives = [] if slo is None else [str(verdict.objective) for verdict in slo.objectives]
     return br.BenchmarkReport(
         version=br.VERSION,
         run=br.Run(
@@ -63,7 +64,7 @@ def report_of(frame: Frame, run: RunSummary, stage: StageView) -> br.BenchmarkRe
                 _without_none(
                     {
                         "rows": list(rows),
-                        "verdicts": list(_verdicts(frame, run.label, stage.label)),
+                        "verdicts": [] if slo is None else [{"objectives": objectives} | plain(slo)],
                         "warnings": plain([finding for finding in run.findings if finding.stage in {None, stage.key}]),
                     }
                 ),
@@ -133,12 +134,6 @@ def _component(run: RunSummary) -> br.Component:
     config = _without_none(as_document(engine))
     cfg_id = sha256(msgspec.json.encode(config, order="sorted")).hexdigest()[:32]
     return br.Component({"label": run.label, "cfg_id": cfg_id}, standardized, br.Native(config))
-
-
-def _verdicts(frame: Frame, label: str, stage: str) -> Iterator[dict[str, Any]]:
-    slo = frame.verdict(label, stage)
-    if slo is not None:
-        yield {"objectives": [str(verdict.objective) for verdict in slo.objectives]} | plain(slo)
 
 
 def _without_none(value: Any) -> Any:

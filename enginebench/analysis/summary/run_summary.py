@@ -104,17 +104,16 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,
-        flow=_flow(flows.result(), edges, step),
+        flow=FlowSeries(
+            step,
+            tuple(flows.result().in_flight.averages(edges).tolist()),
+            tuple((flows.result().tokens(edges) / step).tolist()),
+        ),
         findings=findings,
         uncached=any(event.what == UNCACHED for event in run.meta.events),
         profile=profile_files(run.folder),
         disruptions=disruptions_of(run, objectives),
     )
-
-
-def _flow(flows: Flows, edges: Instants, step: float) -> FlowSeries:
-    throughput, in_flight = flows.tokens(edges) / step, flows.in_flight.averages(edges)
-    return FlowSeries(step, tuple(in_flight.tolist()), tuple(throughput.tolist()))
 
 
 def _edges(run: RunData) -> tuple[Instants, float]:

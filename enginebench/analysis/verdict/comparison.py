@@ -83,7 +83,8 @@ def ranking(
         capacity = capacities.get(engine.label)
         estimates = [] if stage is None else [view.estimate(speed.name, speed.statistic) for view in engine.at(stage)]
         mean = geometric_mean([estimate.value for estimate in estimates])
-        return (0.0 if capacity is None else capacity.load or 0.0), (mean and 1 / mean) if shorter(speed) else mean
+        fast = mean if speed.better == "higher" or not mean else 1 / mean
+        return (0.0 if capacity is None else capacity.load or 0.0), fast
 
     return tuple(sorted(engines, key=key, reverse=True))
 
@@ -94,11 +95,6 @@ def speed_of(engines: Sequence[EngineRuns], since_due: bool = False) -> Column:
     if not lengths or any(length is None or length > 1 for length in lengths):
         return OUTPUT_RATE
     return next(column for column in columns("compared", since_due) if column.statistic == "p50")
-
-
-def shorter(speed: Column) -> bool:
-    """Return whether less is better."""
-    return speed.better == "lower"
 
 
 def baseline_of(engines: Sequence[EngineRuns], asked: str | None = None) -> str | None:
