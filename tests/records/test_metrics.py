@@ -1,8 +1,6 @@
 """Every metric's value on records whose truth was computed by hand, and the one place where each is defined."""
 
 import ast
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ from enginebench.records.formula import (
     When,
     reader,
 )
-from enginebench.records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns, tables
+from enginebench.records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns
 from enginebench.records.request import RequestRecord
 from tests.support.records import MS, record
 from tests.support.servers.served import ROOT
@@ -156,18 +154,6 @@ def test_objectives_are_about_what_users_feel() -> None:
     }  # fmt: skip
 
 
-def test_the_command_prints_a_row_for_every_metric() -> None:
-    command = [sys.executable, "-m", "enginebench.records.metrics"]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert printed == tables()
-    assert (
-        "| **TPOT** | `(t_last − t_first) ÷ (output_tokens − unseen_tokens − "
-        "(first_chunk_tokens, else (output_tokens − unseen_tokens) ÷ chunks))`" in printed
-    )
-    assert "| **ICL, token-weighted** | `icl` | s | chunks |" in printed
-    assert printed.count("\n| **") == len(REQUEST_METRICS) + 1 + len(QUANTITIES)
-
-
 def test_names_are_unique_and_since_due_names_the_same_metric_on_the_other_clock() -> None:
     names = [*(metric.name for metric in REQUEST_METRICS), *(quantity.name for quantity in QUANTITIES)]
     assert len(set(names)) == len(names)
@@ -218,12 +204,6 @@ def test_no_formula_is_written_down_a_second_time(room: str) -> None:
     assert files
     for path in files:
         assert differences(path.read_text()) == [], path
-
-
-def test_a_second_formula_would_be_found() -> None:
-    assert differences("a = 1\nttft = (one.t_first - one.t_send) / 1e9") == [2]
-    assert differences('x = pl.col("t_first") - pl.col("t_send")') == [1]
-    assert differences("since_start = one.t_first - start") == []
 
 
 def differences(code: str) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import subprocess
 import sys
@@ -14,14 +13,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.lines import KILLED, LINES_ONLY, SCHEMA
 from enginebench.analysis.data.requests_table import write_table
 from enginebench.analysis.data.run_data import NotARun, load_run, with_metrics
-from enginebench.records.metrics import REQUEST_METRICS, Metric
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
-from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, record, sent_line, stages_of, write_run
+from tests.support.analysis.synthetic import meta_of, record, sent_line, stages_of, write_run
 
 META = meta_of(stages_of((1,), 10.0))
 REQUIRED = [field.name for field in msgspec.structs.fields(RequestRecord) if field.required]
@@ -46,29 +43,6 @@ def test_every_field_of_the_record_has_a_column() -> None:
     assert SCHEMA["server_queue"] == pl.Float64()
     assert SCHEMA["t_first"] == pl.Int64()
     assert SCHEMA["chunks"] == pl.Int32()
-
-
-CASES = [
-    record(0, 0),
-    record(1, SECOND, t_connect=SECOND + 5, t_send=SECOND + 9, server_queue=0.01, server_prefill=0.02),
-    record(2, 0, stamps="user", first_chunk_tokens=None, output_tokens=12),
-    record(3, 0, output_tokens=9, unseen_tokens=6, reasoning_tokens=6),
-    record(4, 0, output_tokens=0, first_chunk_tokens=0),
-    record(5, 0, chunks=0, first_chunk_tokens=None),
-    record(6, 0, **FAILED),
-    record(7, 0, **FAILED | {"t_send": None}),
-    record(8, 0, **NOTHING_CAME),
-    record(9, 0, output_tokens=1, chunks=1, icl=()),
-    record(10, 0, t_first=None, t_first_out=None, chunks=0, icl=(), first_chunk_tokens=None, streamed=False),
-]
-
-
-@pytest.mark.parametrize("metric", REQUEST_METRICS, ids=lambda metric: metric.name)
-def test_a_formula_gives_the_same_on_a_request_and_on_a_column(metric: Metric) -> None:
-    column = pl.DataFrame({name: [getattr(one, name) for one in CASES] for name in SCHEMA}, schema=SCHEMA)
-    values = column.select(value=expression(metric.formula))["value"].to_list()
-    assert values == pytest.approx([metric.read(one) for one in CASES])
-    assert any(value is not None for value in values)
 
 
 def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_defaults(tmp_path: Path) -> None:
@@ -98,14 +72,6 @@ def test_a_request_that_was_sent_and_never_ended_is_cut_off(tmp_path: Path, monk
     assert rows["0-1"]["detail"] == KILLED
     assert rows["0-1"]["t_end"] == 2 * SECOND, "the last trace of its process"
     assert rows["0-1"]["ttft"] is None
-
-
-def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path: Path) -> None:
-    write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
-    path = tmp_path / "requests-0.jsonl"
-    path.write_bytes(path.read_bytes()[:-40])
-    assert malformed(tmp_path) == 0
-    assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-1"]
 
 
 def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -152,20 +118,6 @@ def test_spaces_in_a_list_are_read(tmp_path: Path) -> None:
     (tmp_path / "requests-0.jsonl").write_text(line)
     assert malformed(tmp_path) == 0
     assert table(tmp_path)["icl"].to_list() == [[5, 7]]
-
-
-def test_blocks_do_not_cut_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_run(tmp_path, META, [record(k, k) for k in range(50)])
-    monkeypatch.setattr("enginebench.records.files.BLOCK_BYTES", 333)  # less than a line
-    assert malformed(tmp_path) == 0
-    assert table(tmp_path)["t_sched"].to_list() == list(range(50))
-
-
-def test_every_workers_file_is_read(tmp_path: Path) -> None:
-    write_run(tmp_path, META, [record(0, 0)])
-    (tmp_path / "requests-1.jsonl").write_text(record(1, 5, worker="1").to_line())
-    write_table(tmp_path, uncounted)
-    assert table(tmp_path)["worker"].to_list() == ["0", "1"]
 
 
 def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> None:
@@ -238,33 +190,6 @@ def test_a_run_is_counted_once_whatever_later_commands_name(tmp_path: Path) -> N
     path = folder / "requests-0.jsonl"
     path.write_text(path.read_text() + record(1, SECOND, output_tokens=None, text="hello").to_line())
     assert load_run(folder).requests["output_tokens"].to_list() == [3, 1], "more lines are counted in the same way"
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Nothing can be written to `folder`, as on a read-only file system."""
-    touch = Path.touch
-
-    def refused(path: Path, *arguments: object) -> None:
-        if path.is_relative_to(folder):
-            raise OSError(errno.EROFS, "Read-only file system", str(path))
-        touch(path)
-
-    monkeypatch.setattr(Path, "touch", refused)
-
-
-def test_a_run_that_cannot_be_written_beside_has_its_table_in_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = write_run(tmp_path / "run", META, [record(k, k * SECOND) for k in range(3)])
-    refuse(monkeypatch, folder)
-    for _ in range(2):
-        run = load_run(folder)
-        assert len(run.requests) == 3
-        assert run.table.is_relative_to(tmp_path / "cache")
-    before = run.table.stat().st_mtime_ns
-    assert load_run(folder).table.stat().st_mtime_ns == before, "and is written once"
-    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "requests-0.jsonl"]
 
 
 def test_requests_are_in_the_order_of_their_schedule_whatever_that_of_their_ends(tmp_path: Path) -> None:

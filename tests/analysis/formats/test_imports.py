@@ -255,15 +255,6 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: 
     assert "Traceback" not in result.output
 
 
-def test_importing_again_replaces_the_run(tmp_path: Path) -> None:
-    files = [str(other_tools.vllm_bench(tmp_path / f"{name}.json")) for name in ("one", "two")]
-    for _ in range(2):
-        for file in files:
-            assert imported(tmp_path / "runs", file, "--label", "gateway").exit_code == 0
-    names = sorted(folder.name.rpartition("-")[0] for folder in (tmp_path / "runs").iterdir())
-    assert names == ["20261001-120000-gateway-one", "20261001-120000-gateway-two"]
-
-
 def test_repeats_in_files_of_the_same_name_all_stay(tmp_path: Path) -> None:
     """Begun in the same second, nothing but their contents tells them apart."""
     files = []
@@ -294,20 +285,6 @@ def test_the_first_token_after_the_reasoning_is_that_of_guidellm(tmp_path: Path)
     one, other, *_ = read_requests(summary.folder)
     ttfo = BY_NAME["ttfo"].read
     assert (ttfo(one), ttfo(other)) == pytest.approx((0.5, 0.2), abs=1e-5)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    result = imported(tmp_path / "runs", str(tmp_path / "none.json"))
-    assert result.exit_code == 2
-    assert "No such file" in result.stderr
-
-
-def test_the_run_says_where_it_is_from(tmp_path: Path) -> None:
-    summary, _ = run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
-    meta = read_meta(summary.folder)
-    assert meta.imported is not None
-    assert (meta.imported.tool, meta.imported.file) == ("vllm bench serve", "vllm.json")
-    assert meta.plan[0].load == Users(4)
 
 
 def test_no_color_is_obeyed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Percentiles by their definition; their intervals, and those of shares and rates, by hand.
+"""Intervals of percentiles, shares and rates by hand.
 
 Short simulations of them are in tests/validation/statistics/.
 """
@@ -21,25 +21,9 @@ from enginebench.analysis.stats.intervals import (
     rate_interval,
     share_interval,
 )
-from enginebench.records.rules import answer_of, percentile
+from enginebench.records.rules import answer_of
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.draws import percentile_interval, queueing, width
-
-
-@pytest.mark.parametrize(
-    ("values", "q", "expected"),
-    [
-        pytest.param([1, 2, 3, 4], 0.5, 2, id="the median of four is the second: half do not exceed it"),
-        pytest.param([1, 2, 3, 4, 5], 0.5, 3, id="of five the third"),
-        pytest.param(range(1, 101), 0.99, 99, id="p99 of a hundred is the 99th, not an interpolation"),
-        pytest.param(range(1, 21), 0.95, 19, id="0.95 × 20 is 19, although floats say a hair more"),
-        pytest.param([7], 0.99, 7, id="of one value, that value"),
-        pytest.param([1, 2, 3], 1.0, 3, id="p100 is the largest"),
-    ],
-)
-def test_percentiles_are_nearest_rank(values: list[float], q: float, expected: float) -> None:
-    assert percentile(np.array(values, dtype=np.float64), q) == expected
-    assert percentile(np.array(values, dtype=np.float64), q) == np.percentile(values, 100 * q, method="inverted_cdf")
 
 
 def test_tails_need_many_samples() -> None:

@@ -39,11 +39,6 @@ def test_paired_runs_cancel_what_their_repeats_share() -> None:
     assert unpaired.low < 0.9
 
 
-def test_a_ratio_to_nothing_is_none() -> None:
-    assert ratio_test([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], False)[0].value is None
-    assert ratio_test([], [1.0], False)[0].value is None
-
-
 def test_two_runs_have_no_interval() -> None:
     assert repeats_interval([1.0, 2.0]) == Estimate(1.5, n=2, missing=Missing.FEW_REPEATS)
     expected = scipy.stats.t.interval(0.95, 2, 2.0, scipy.stats.sem([1.0, 2.0, 3.0]))

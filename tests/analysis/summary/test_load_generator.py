@@ -101,11 +101,6 @@ def test_users_that_are_missing_after_a_worker_died_are_told(tmp_path: Path) -> 
     assert found[0].evidence.startswith("on average over the window 6.07 of the 10 planned users")
 
 
-def test_one_process_without_its_last_sample_is_told(tmp_path: Path) -> None:
-    killed = [msgspec.structs.replace(sample, last=False) for sample in samples()]
-    assert "load_missing" in {f.kind for f in findings(tmp_path, every_100_ms(), samples=killed)}
-
-
 @pytest.mark.parametrize(
     ("there", "severity"),
     [
