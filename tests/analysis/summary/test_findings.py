@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from enginebench.analysis.data.run_data import load_run
-from enginebench.analysis.summary import findings as run_findings
-from enginebench.analysis.summary.run_summary import (
-    RunSummary,
-    read_summary,
-    summarise,
-    summary_document,
-    write_summary,
-)
+from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.records.findings import kinds
-from enginebench.records.findings.kinds import Kind, findings_of, findings_of_view
+from enginebench.records.findings.kinds import findings_of, findings_of_view
 from enginebench.records.search import SearchRecord
 from enginebench.records.view import Evidence, Finding, Level, StageKey, StageView
 from tests.support.analysis.found import STAGES, changed, every_100_ms, findings, samples
@@ -32,23 +25,6 @@ def view(**changes: Any) -> StageView:
         quantities={},
     )  # fmt: skip
     return dataclasses.replace(nothing, **changes)
-
-
-def test_a_kind_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the view of its stage, among all findings of the run, and in `summary.json`."""
-    slow = Kind("too_slow", "", "", "be quick", lambda view, run: [Evidence("warn", f"{view.ok} slow answers")])
-    empty = Kind("no_label", "", "", "give it one")
-    check = ("no_label", lambda run, stages: [Evidence("note", f"{len(stages)} stage")])
-    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, slow, empty))
-    monkeypatch.setattr(run_findings, "KIND_BY_NAME", {**kinds.KIND_BY_NAME, "no_label": empty})
-    monkeypatch.setattr(run_findings, "RUN_CHECKS", (*run_findings.RUN_CHECKS, check))
-    summary = summarise(load_run(write_run(tmp_path, meta_of(STAGES), every_100_ms(), samples())))
-    of_stage = Finding("too_slow", "warn", "140 slow answers", "be quick", StageKey(0, "1 user"), "fake")
-    assert summary.findings == (of_stage, Finding("no_label", "note", "1 stage", "give it one", None, "fake"))
-    assert summary.stages[0].findings == (of_stage,)
-    assert [one["kind"] for one in summary_document(summary)["findings"]] == ["too_slow", "no_label"]
-    write_summary(summary)
-    assert read_summary(tmp_path).findings == summary.findings
 
 
 @pytest.mark.parametrize("is_open", [False, True])
