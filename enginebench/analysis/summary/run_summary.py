@@ -125,16 +125,6 @@ def _edges(run: RunData) -> tuple[Instants, float]:
     return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
 
 
-def summary_document(summary: RunSummary) -> dict[str, Any]:
-    """Return the contents of `summary.json`: durations in seconds, rates per second, null if not observed.
-
-    A percentile that falls among failed requests has no value and is `missing` as "failed".
-    """
-    document: dict[str, Any] = {"schema": SCHEMA_VERSION} | as_document(summary)
-    del document["folder"]
-    return document
-
-
 def read_summary(folder: Path) -> RunSummary:
     """Read a run from its `summary.json`, for folders without records such as a saved baseline.
 
@@ -174,7 +164,13 @@ def _with_infinities(value: Any) -> Any:
 
 
 def write_summary(summary: RunSummary) -> Path:
-    write_inside(summary.folder, SUMMARY, json.dumps(summary_document(summary), indent=1, allow_nan=False) + "\n")
+    """Write `summary.json`: durations in seconds, rates per second, null if not observed.
+
+    A percentile that falls among failed requests has no value and is `missing` as "failed".
+    """
+    document: dict[str, Any] = {"schema": SCHEMA_VERSION} | as_document(summary)
+    del document["folder"]
+    write_inside(summary.folder, SUMMARY, json.dumps(document, indent=1, allow_nan=False) + "\n")
     return summary.folder / SUMMARY
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 
-from enginebench.analysis.summary.run_summary import summary_document
+from enginebench.analysis.summary.run_summary import write_summary
 from enginebench.records.stage import SECOND
 from enginebench.records.view import EMPTY, Missing
 from tests.support.analysis.one_stage import MS, stage_of, summary_of
@@ -37,7 +38,7 @@ def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     assert (ttft.n, ttft.failed) == (1000, 600)
     assert ttft.mean == pytest.approx(0.1)
     assert stage.value("failure_rate") == pytest.approx(600 / 7)
-    document = summary_document(summary_of(tmp_path, records))
+    document = json.loads(write_summary(summary_of(tmp_path, records)).read_text())
     median = document["stages"][0]["metrics"]["ttft"]["percentiles"]["p50"]
     assert (median["value"], median["missing"]) == (None, "failed")
 
