@@ -247,21 +247,12 @@ def test_a_gauge_has_the_means_of_the_first_and_the_last_tenth(tmp_path: Path) -
     [
         pytest.param('vllm:num_requests_waiting{m="x"}', "requests_waiting", 3.0, 3.0, id="vLLM"),
         pytest.param("tgi_queue_size", "requests_waiting", 3.0, 3.0, id="TGI"),
-        pytest.param("tgi_batch_current_size", "requests_running", 3.0, 3.0, id="TGI's batch"),
-        pytest.param("llamacpp:requests_deferred", "requests_waiting", 3.0, 3.0, id="llama.cpp"),
-        pytest.param("llamacpp:kv_cache_usage_ratio", "kv_cache_usage", 0.5, 0.5, id="llama.cpp's cache"),
-        pytest.param('vllm:kv_cache_usage_perc{m="x"}', "kv_cache_usage", 0.5, 0.5, id="vLLM's cache"),
         pytest.param('vllm:gpu_cache_usage_perc{m="x"}', "kv_cache_usage", 0.5, 0.5, id="an older vLLM's cache"),
         pytest.param("ray_vllm_kv_cache_usage_perc", "kv_cache_usage", 0.5, 0.5, id="vLLM's cache in Ray"),
-        pytest.param("sglang:num_requests_running", "requests_running", 3.0, 3.0, id="an older SGLang"),
         pytest.param("sglang_num_queue_reqs", "requests_waiting", 3.0, 3.0, id="SGLang without colons"),
-        pytest.param("sglang:full_token_usage", "kv_cache_usage", 0.5, 0.5, id="a newer SGLang's cache"),
-        pytest.param("trtllm_num_requests_running", "requests_running", 3.0, 3.0, id="TensorRT-LLM"),
-        pytest.param("trtllm_kv_cache_utilization", "kv_cache_usage", 0.5, 0.5, id="TensorRT-LLM's cache"),
         pytest.param(
             'nv_trt_llm_request_metrics{request_type="waiting"}', "requests_waiting", 3.0, 3.0, id="Triton's queue"
         ),
-        pytest.param("lmdeploy:gpu_cache_usage_perc", "kv_cache_usage", 0.5, 0.5, id="LMDeploy's cache"),
         pytest.param('DCGM_FI_DEV_GPU_UTIL{gpu="0"}', "gpu_utilisation", 50.0, 0.5, id="DCGM in per cent"),
         pytest.param('DCGM_FI_DEV_FB_USED{gpu="0"}', "gpu_memory_bytes", 2.0, 2.0 * 2**20, id="DCGM in MiB"),
         pytest.param(
