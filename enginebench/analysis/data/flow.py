@@ -81,13 +81,10 @@ class InFlight:
         self._sent_sum = np.concatenate(([0], np.cumsum(self._sent)))
         self._ended_sum = np.concatenate(([0], np.cumsum(self._ended)))
 
-    def request_time(self, instants: Instants) -> Floats:
-        """Return ∫ requests in flight dt from the run's start to each instant, in request-nanoseconds."""
-        sent, ended = np.searchsorted(self._sent, instants), np.searchsorted(self._ended, instants)
-        # A request sent before t adds t − t_send; if it ended before t, t − t_end is subtracted.
-        area = (sent - ended) * instants - (self._sent_sum[sent] - self._ended_sum[ended])
-        return np.asarray(area, dtype=np.float64)
-
     def averages(self, instants: Instants) -> Floats:
         """Return the time average of the requests in flight between successive instants."""
-        return np.asarray(np.diff(self.request_time(instants)) / np.diff(instants), dtype=np.float64)
+        sent, ended = np.searchsorted(self._sent, instants), np.searchsorted(self._ended, instants)
+        # ∫ requests in flight dt from the run's start to each instant t: a request sent before t adds t − t_send; if it
+        # ended before t, t − t_end is subtracted.
+        area = (sent - ended) * instants - (self._sent_sum[sent] - self._ended_sum[ended])
+        return np.asarray(np.diff(area) / np.diff(instants), dtype=np.float64)

@@ -6,6 +6,7 @@ Nothing is downloaded, so that a report is the same without a network.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,19 +24,15 @@ class TokenCounter:
         """`named` is a tokenizer.json, or a folder with one; the default is the model's own."""
         self._meta = meta
         self._named = named
-        self._tokenizer: Tokenizer | None = None
-        self._looked = False
 
     def __call__(self, texts: list[str]) -> list[int] | None:
         """Count the tokens of each text; `None` without a tokenizer. Raises `UserMistake`."""
-        if not self._looked:
-            self._tokenizer = self._load()
-            self._looked = True
         if self._tokenizer is None:
             return None
         return [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def _load(self) -> Tokenizer | None:
+    @cached_property
+    def _tokenizer(self) -> Tokenizer | None:
         from tokenizers import Tokenizer
 
         path = next((path for path in self._candidates() if path.is_file()), None)
