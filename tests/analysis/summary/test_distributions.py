@@ -15,19 +15,6 @@ from tests.support.analysis.one_stage import MS, stage_of, summary_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 
 
-def test_icl_is_pooled_over_chunks(tmp_path: Path) -> None:
-    """Gaps of 10 ms three times and of 5 s once, in two answers: longer than 32 bits of nanoseconds hold."""
-    records = [
-        record(0, 3 * SECOND, icl=(10 * MS, 10 * MS, 10 * MS), chunks=4, output_tokens=4),
-        record(1, 3 * SECOND, icl=(5 * SECOND,), chunks=2, output_tokens=2, t_end=9 * SECOND),
-        record(2, 3 * SECOND, icl=(), chunks=1, output_tokens=1),
-    ]
-    icl = stage_of(tmp_path, records).metrics["icl"]
-    assert (icl.n, icl.percentile("p50").value, icl.largest) == (4, 0.01, 5.0)
-    assert icl.mean == pytest.approx(5.03 / 4)
-    assert icl.percentile("p50").low is None
-
-
 def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     """Six of ten requests refused: the median of all is failed, that of the answered ones stands beside it."""
     records = [record(k, 3 * SECOND + k, **(FAILED if k % 10 < 6 else {})) for k in range(1000)]
@@ -56,21 +43,6 @@ def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:
     assert stage.value("ttfo", "p90") == pytest.approx(0.1)
     assert stage.metrics["ttfo"].least == pytest.approx(0.02)
     assert stage.value("e2e", "p95") is None
-
-
-def test_the_longest_stall_is_that_of_each_answer(tmp_path: Path) -> None:
-    """Stalls of 10 ms and 50 ms; an answer of one chunk has no gap, and one that failed is not among the answered."""
-    records = [
-        record(0, 3 * SECOND, icl=(10 * MS, 5 * MS)),
-        record(1, 3 * SECOND + 1, icl=(1 * MS, 50 * MS)),
-        record(2, 3 * SECOND + 2, icl=(), chunks=1),
-        record(3, 3 * SECOND + 3, outcome="disconnected", icl=(900 * MS,), chunks=2),
-    ]
-    stage = stage_of(tmp_path, records)
-    stall = stage.metrics["stall"]
-    assert (stall.n, stall.failed, stall.least, stall.largest) == (2, 0, 0.01, 0.05)
-    assert stage.curves["stall"][0] == 0.01
-    assert stage.curves["stall"][-1] == 0.05
 
 
 def test_a_metric_that_nothing_has_is_empty(tmp_path: Path) -> None:

@@ -95,16 +95,6 @@ def test_what_is_decided_by_far_is_decided_in_a_short_stage_too(
     assert judgement.share.value == pytest.approx(len(within) / 96)
 
 
-@pytest.mark.parametrize("failed", [2, 5, 10])
-def test_failures_count_as_missed_however_many_they_are(tmp_path: Path, failed: int) -> None:
-    """Every second, every fifth and every tenth request: attainment and goodput are those of the others, all good."""
-    records = [record(k, 3 * SECOND + k, **(FAILED if k % failed == 0 else {})) for k in range(100)]
-    stage = stage_of(tmp_path, records, slo=["ttft_p50=1"])
-    assert stage.value("attainment") == pytest.approx(1 - 1 / failed)
-    assert stage.value("goodput") == pytest.approx(100 * (1 - 1 / failed) / 7)
-    assert stage.value("failure_share") == pytest.approx(1 / failed)
-
-
 def test_what_missed_one_objective_missed_them_all_whatever_is_unknown_of_the_others(tmp_path: Path) -> None:
     """Ten slow requests, cut off after a first token that came too late; E2E was not known to be too long by then."""
     records = [record(k, 3 * SECOND + k) for k in range(30)]

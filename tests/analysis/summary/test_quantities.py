@@ -17,7 +17,6 @@ from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import (
     FAILED,
-    NOTHING_CAME,
     Engine,
     in_order,
     record,
@@ -60,16 +59,6 @@ def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> Non
     stage = stage_of(tmp_path, [early, late])
     assert stage.value("throughput") == pytest.approx(2 / 7)
     assert stage.value("achieved_rate") == pytest.approx(1 / 7)  # only the early one ended inside
-
-
-def test_the_series_of_a_window_has_means_of_what_is_known_by_part(tmp_path: Path) -> None:
-    """Eighty parts of 87.5 ms: two requests in the first, one of them without a known TPOT; one in the last."""
-    slow = record(1, 2050 * MS, t_first=2350 * MS, output_tokens=None)
-    stage = stage_of(tmp_path, [record(0, 2 * SECOND), slow, record(2, 8990 * MS)])
-    ttft, tpot = stage.series["ttft"], stage.series["tpot"]
-    assert (len(ttft), len(tpot)) == (80, 80)
-    assert (ttft[0], ttft[79], tpot[0], tpot[79]) == pytest.approx((0.2, 0.1, 0.02, 0.02))
-    assert not any(value is not None for value in (*ttft[1:79], *tpot[1:79]))
 
 
 @pytest.mark.parametrize(
@@ -134,51 +123,9 @@ def test_where_nothing_came_the_throughput_is_0(tmp_path: Path) -> None:
     assert "token_counts" not in {finding.kind for finding in stage.findings}
 
 
-def test_outcomes_are_told_apart(tmp_path: Path) -> None:
-    """Six ok, three failed, one cut off: the share of failures is three of nine."""
-    records = [record(k, 3 * SECOND + k) for k in range(6)]
-    records += [record(6 + k, 4 * SECOND + k, **FAILED) for k in range(2)]
-    records += [record(8, 5 * SECOND, **FAILED | {"outcome": "timeout", "detail": None, "status": None})]
-    records += [record(9, 6 * SECOND, outcome="cut_off", **NOTHING_CAME)]
-    stage = stage_of(tmp_path, records)
-    assert (stage.requests, stage.ok, stage.failed, stage.cut_off) == (10, 6, 3, 1)
-    assert stage.outcomes == {"cut_off": 1, "ok": 6, "rejected": 2, "timeout": 1}
-    assert stage.value("failure_share") == pytest.approx(3 / 9)
-    assert list(stage.failures.items()) == [("rejected: queue full", 2), ("timeout", 1)]
-    assert stage.metrics["ttft"].n == 10
-    assert stage.metrics["ttft"].failed == 3
-    assert stage.metrics["delivery"].n == 0
-    assert stage.metrics["send_lag"].n == 10
-
-
-def test_concurrency_is_the_time_average(tmp_path: Path) -> None:
-    """One request from 1 s to 4 s, one from 3 s to 10 s: 2 s + 6 s of the window's 7 s."""
-    records = [record(0, SECOND, t_end=4 * SECOND), record(1, 3 * SECOND, t_end=10 * SECOND)]
-    assert stage_of(tmp_path, records).value("concurrency") == pytest.approx(8 / 7)
-
-
-def test_littles_law_holds_in_a_steady_queue(tmp_path: Path) -> None:
-    summary = summarise(load_run(simulate(tmp_path / "run", Engine(slots=4), (4,), 30.0)))
-    (stage,) = summary.stages
-    assert stage.value("concurrency") == pytest.approx(4, rel=0.01)
-    assert stage.value("littles_law") == pytest.approx(stage.value("concurrency"), rel=0.05)
-
-
 def test_littles_law_is_not_asked_of_a_short_window(tmp_path: Path) -> None:
     """A stay of 3 s is not short against a window of 7 s."""
     assert "littles_law" not in stage_of(tmp_path, [record(0, 3 * SECOND, t_end=6 * SECOND)]).quantities
-
-
-def test_ttft_is_taken_apart_by_means(tmp_path: Path) -> None:
-    records = [
-        record(0, 3 * SECOND, server_queue=0.02, server_prefill=0.05),
-        record(1, 4 * SECOND, server_queue=0.04, server_prefill=0.05),
-        record(2, 5 * SECOND),
-    ]
-    stage = stage_of(tmp_path, records)
-    parts = [stage.estimate(f"ttft_{part}") for part in ("client", "queue", "prefill", "delivery")]
-    assert [part.value for part in parts] == pytest.approx([0, 0.03, 0.05, 0.02])
-    assert {part.n for part in parts} == {2}
 
 
 def samples(**server: list[float]) -> list[TelemetrySample]:
