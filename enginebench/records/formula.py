@@ -29,8 +29,6 @@ class Formula(Struct, frozen=True):
 
 
 class Field(Formula, frozen=True):
-    """A field of the record."""
-
     name: str
 
     def __str__(self) -> str:

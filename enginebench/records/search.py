@@ -65,7 +65,6 @@ class SearchRecord:
 
     @property
     def sentence(self) -> str:
-        """Word the answer."""
         slo = ", ".join(self.objectives)
         more = f"A longer search may reach ± {100 * self.precision:.3g} %: raise --search-seconds."
         basis = f" ({counted(len(self.probes), 'probe')}, {counted(self.requests, 'request')})"

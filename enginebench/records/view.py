@@ -191,7 +191,6 @@ class Judgement:
 
     @classmethod
     def not_measured(cls, objective: Objective) -> Judgement:
-        """Return the judgement of an objective that was not measured."""
         return cls(objective, NO_SAMPLES, UNDECIDED)
 
 

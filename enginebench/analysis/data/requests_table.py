@@ -135,7 +135,6 @@ def has_columns(table: Path) -> bool:
 
 
 def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens) -> tuple[Path, int]:
-    """Write the table of a run in `folder` to `place`."""
     malformed = uncounted = 0
 
     def tables(lists: pl.DataType) -> Iterator[pl.DataFrame]:

@@ -68,7 +68,6 @@ class RunSummary(RunFacts):
         return any(finding.severity == "invalid" for finding in self.findings)
 
     def at(self, label: str) -> StageView | None:
-        """Return the stage with this label."""
         return next((stage for stage in self.stages if stage.label == label), None)
 
 

@@ -92,7 +92,6 @@ def timing_error(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def load_missing(view: StageView, run: RunMeta) -> Iterator[Evidence]:
-    """Report users that were not running."""
     running = view.value("users_running")
     warn, invalid = (share * view.load for share in USERS_RUNNING)
     if running is not None and running < warn:
@@ -105,7 +104,6 @@ def load_missing(view: StageView, run: RunMeta) -> Iterator[Evidence]:
 
 
 def process_lost(process: LostProcess) -> Evidence:
-    """Report a worker process that ended before its run."""
     after = format_seconds(process.t / SECOND)
     words = f"worker process {process.worker} ended {after} after the start, before the run did"
     return Evidence("warn", words + arrivals_missing(process.arrivals))
