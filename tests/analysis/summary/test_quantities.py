@@ -15,14 +15,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import TelemetrySample
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis.one_stage import MS, stage_of
-from tests.support.analysis.synthetic import (
-    FAILED,
-    Engine,
-    in_order,
-    record,
-    simulate,
-    stages_of,
-)
+from tests.support.analysis.synthetic import FAILED, Engine, in_order, record, simulate, stages_of
 
 
 def test_latencies_belong_to_what_was_scheduled_inside(tmp_path: Path) -> None:
@@ -32,33 +25,6 @@ def test_latencies_belong_to_what_was_scheduled_inside(tmp_path: Path) -> None:
     assert (stage.start, stage.end) == (2.0, 9.0)
     assert (stage.requests, stage.ok, stage.metrics["ttft"].n) == (2, 2, 2)
     assert stage.value("offered_rate") == pytest.approx(2 / 7)
-
-
-def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> None:
-    """A token at 1.99 s, one at 2.01 s, one at 8.99 s, one at 9.01 s; the requests themselves lie elsewhere."""
-    early = record(
-        0,
-        SECOND,
-        t_first=1990 * MS,
-        t_last=2010 * MS,
-        t_end=2010 * MS,
-        icl=(20 * MS,),
-        chunks=2,
-        output_tokens=2,
-    )
-    late = record(
-        1,
-        8 * SECOND,
-        t_first=8990 * MS,
-        t_last=9010 * MS,
-        t_end=9010 * MS,
-        icl=(20 * MS,),
-        chunks=2,
-        output_tokens=2,
-    )
-    stage = stage_of(tmp_path, [early, late])
-    assert stage.value("throughput") == pytest.approx(2 / 7)
-    assert stage.value("achieved_rate") == pytest.approx(1 / 7)  # only the early one ended inside
 
 
 @pytest.mark.parametrize(
