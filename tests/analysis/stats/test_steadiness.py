@@ -20,11 +20,6 @@ def test_a_series_that_grows_or_begins_otherwise_is_unsteady() -> None:
     assert steadiness(np.full(100, 3.0)) is True
 
 
-def test_a_queue_that_is_never_served_is_unsteady() -> None:
-    backlog = np.cumsum(np.random.default_rng(15).poisson(3.0, 120) - 2.0)
-    assert steadiness(backlog) is False
-
-
 def test_a_line_is_fitted_as_by_scipy() -> None:
     values = np.random.default_rng(60).integers(0, 20, 60).astype(np.float64)
     slope, residuals = _line(values)
