@@ -36,12 +36,8 @@ def test_the_published_schema_is_what_the_command_writes() -> None:
         pytest.param(record(outcome="dropped", t_send=None, session="s", turn=4, request_class="chat"), id="dropped"),
     ],
 )
-def test_a_record_obeys_the_schema(one: RequestRecord) -> None:
-    assert faults(json.loads(one.to_line())) == []
-
-
-def test_fields_of_later_versions_obey_it_too() -> None:
-    assert faults(json.loads(RECORD.to_line()) | {"a_later_field": 1}) == []
+def test_a_record_obeys_the_schema_also_with_fields_of_later_versions(one: RequestRecord) -> None:
+    assert faults(json.loads(one.to_line()) | {"a_later_field": 1}) == []
 
 
 @pytest.mark.parametrize(
@@ -51,17 +47,8 @@ def test_fields_of_later_versions_obey_it_too() -> None:
         pytest.param({"event": "sent"}, id="a request that has only been sent"),
         pytest.param({"t_send": 0.5}, id="half a nanosecond"),
         pytest.param({"t_sched": None}, id="no planned instant"),
-        pytest.param({"chunks": None}, id="a missing count"),
-        pytest.param({"icl": ["a"]}, id="gaps that are no numbers"),
-        pytest.param({"user": "seven"}, id="a user that is no number"),
     ],
 )
 def test_the_schema_refuses_what_is_no_record(change: dict[str, object]) -> None:
     (path,) = faults(json.loads(RECORD.to_line()) | change)
     assert path == next(iter(change)), "that field, and no other"
-
-
-def test_only_what_every_request_has_is_required() -> None:
-    assert json_schema()["required"] == [
-        "event", "outcome", "t_sched", "t_end", "request_id", "worker", "scenario", "stage",
-    ]  # fmt: skip
