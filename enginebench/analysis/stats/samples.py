@@ -8,6 +8,7 @@ runs' own intervals, and that of one step of the resolution.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -97,6 +98,4 @@ def _clock_step(values: Sequence[float]) -> float:
 def geometric_mean(values: Sequence[float | None]) -> float:
     """Return the geometric mean; 0 if a run has no value above zero."""
     positive = [value for value in values if value is not None and value > 0]
-    if not positive or len(positive) < len(values):
-        return 0.0
-    return math.exp(sum(map(math.log, positive)) / len(positive))
+    return statistics.geometric_mean(positive) if positive and len(positive) == len(values) else 0.0
