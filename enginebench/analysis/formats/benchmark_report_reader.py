@@ -184,7 +184,7 @@ def _values(slot: br.Slot, field: br.Statistics) -> dict[str, float]:
 def _distribution(values: Mapping[str, float], n: int, ok: int, failed: int) -> Distribution:
     """Return a metric. `ok` of `n` attempted requests have these values; `failed` ones count as +∞."""
     answered = {p: values[p] for p in PERCENTILES if p in values}
-    percentiles = {}
+    percentiles: dict[str, Estimate] = {}
     for p, value in answered.items():
         if ok == n:
             percentiles[p] = Estimate(value, n=n, missing=Missing.NOT_OBSERVED)
