@@ -2,20 +2,14 @@
 
 import pytest
 
-from enginebench.records.load import Rate, Users
+from enginebench.records.load import Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan, stage_at
 from tests.support.records import plan
 
 
-@pytest.mark.parametrize(
-    ("planned", "label"),
-    [
-        pytest.param(plan(Users(40)), "40 users", id="its load"),
-        pytest.param(plan(Rate(8.0)), "8 req/s", id="a rate"),
-        pytest.param(plan(Users(1), name="200 prompt tokens"), "200 prompt tokens", id="a name of its own"),
-    ],
-)
-def test_labels(planned: StagePlan, label: str) -> None:
+@pytest.mark.parametrize(("name", "label"), [(None, "40 users"), ("200 prompt tokens", "200 prompt tokens")])
+def test_a_stage_is_called_by_its_name_or_its_load(name: str | None, label: str) -> None:
+    planned = plan(Users(40), name=name)
     assert planned.label == Stage(0, planned, 0).label == label
 
 
