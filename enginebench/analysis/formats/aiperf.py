@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from enginebench.analysis.formats.results import COMMON, ImportedStage, NotImportable, Results, Source, most_in_flight
+from enginebench.analysis.formats.results import COMMON, ImportedStage, NotImportable, Results, most_in_flight
 from enginebench.records.load import Users
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
@@ -30,9 +30,8 @@ def read(documents: Sequence[dict[str, Any]]) -> Results:
     zero = min(_due(document["metadata"]) for document in measured)
     requests = tuple(_record(document, zero) for document in measured)
     end = max(record.t_end for record in requests) + 1
-    started_at = datetime.fromtimestamp(zero / SECOND, UTC)
     stage = ImportedStage(Users(most_in_flight(requests)), 0, end, requests)
-    return Results(Source("aiperf", None, None, None, started_at, LACKS, {}), (stage,))
+    return Results("aiperf", (stage,), LACKS, started_at=datetime.fromtimestamp(zero / SECOND, UTC))
 
 
 def _due(metadata: dict[str, Any]) -> int:

@@ -64,13 +64,13 @@ def import_results(
     reports: list[ReportFile] = []
     for file, results in ((path, results) for path in files for results in read(path)):
         if isinstance(results, Results):
-            name = label or (results.source.model or file.stem).rpartition("/")[2]
+            name = label or (results.model or file.stem).rpartition("/")[2]
             with _readable(str(file)):
                 folder = write_run(results, file, runs, name, repeats[name])
             repeats[name] += 1
             requests = sum(len(stage.requests) for stage in results.stages)
-            typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
-            typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
+            typer.echo(f"{folder}: {requests} requests of {results.tool}")
+            typer.echo(f"missing in this file: {'; '.join(results.lacks)}", err=True)
         else:
             reports.append(results)
     for run in report_runs.runs_of(reports):

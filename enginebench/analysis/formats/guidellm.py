@@ -15,7 +15,6 @@ from enginebench.analysis.formats.results import (
     ImportedStage,
     NotImportable,
     Results,
-    Source,
     load_of,
     most_in_flight,
     nanoseconds,
@@ -49,16 +48,14 @@ def read(document: dict[str, Any]) -> Results:
     arguments = document.get("args") or document.get("config") or {}
     meta = document.get("metadata") or {}
     return Results(
-        Source(
-            tool="guidellm",
-            version=meta.get("guidellm_version"),
-            model=arguments.get("model"),
-            url=arguments.get("target"),
-            started_at=datetime.fromtimestamp(zero, UTC),
-            lacks=tuple(lacks),
-            settings={key: arguments[key] for key in ("profile", "rate", "data") if arguments.get(key) is not None},
-        ),
+        tool="guidellm",
         stages=tuple(stages),
+        lacks=tuple(lacks),
+        version=meta.get("guidellm_version"),
+        model=arguments.get("model"),
+        url=arguments.get("target"),
+        started_at=datetime.fromtimestamp(zero, UTC),
+        settings={key: arguments[key] for key in ("profile", "rate", "data") if arguments.get(key) is not None},
     )
 
 

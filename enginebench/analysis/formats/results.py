@@ -6,7 +6,7 @@ A value that the file lacks is `None`, and `lacks` names it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import accumulate
@@ -35,19 +35,6 @@ class NotImportable(UserMistake):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Facts about a whole file."""
-
-    tool: str
-    version: str | None
-    model: str | None
-    url: str | None
-    started_at: datetime | None
-    lacks: tuple[str, ...]
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class ImportedStage:
     """A benchmark of the file with its requests. `load` is `None` if the file does not name one. The window is the part
     that the tool itself counted: from `start` to `end`, nanoseconds since the first instant of the file."""
@@ -60,10 +47,16 @@ class ImportedStage:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A whole file."""
+    """A whole file, with its stages."""
 
-    source: Source
+    tool: str
     stages: tuple[ImportedStage, ...]
+    lacks: tuple[str, ...]
+    version: str | None = None
+    model: str | None = None
+    url: str | None = None
+    started_at: datetime | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def nanoseconds(seconds: float | None, zero: float) -> int | None:
@@ -86,27 +79,26 @@ def most_in_flight(requests: Iterable[RequestRecord]) -> int:
 
 def write_run(results: Results, file: Path, folder: Path, label: str, repeat: int) -> Path:
     """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
-    source = results.source
     lines = "".join(record.to_line() for stage in results.stages for record in stage.requests)
-    contents = f"{source}{[stage.load for stage in results.stages]}{lines}"
-    place = imported_folder(folder, label, file, source.started_at, contents)
+    contents = f"{replace(results, stages=())}{[stage.load for stage in results.stages]}{lines}"
+    place = imported_folder(folder, label, file, results.started_at, contents)
     stages = tuple(_stage(index, stage) for index, stage in enumerate(results.stages))
     meta = RunMeta(
         run_id=place.name,
-        started_at=(source.started_at or datetime.now(UTC)).isoformat(),
-        scenario=source.tool,
-        url=source.url or "",
-        model=source.model,
-        workload=dict(source.settings),
+        started_at=(results.started_at or datetime.now(UTC)).isoformat(),
+        scenario=results.tool,
+        url=results.url or "",
+        model=results.model,
+        workload=dict(results.settings),
         engine=None,
         host={},
-        versions={source.tool: source.version} if source.version else {},
+        versions={results.tool: results.version} if results.version else {},
         label=label,
         command=("enginebench", "import", *publishable([str(file)])),
         repeat=repeat,
         plan=tuple(stage.plan for stage in stages),
         stages=stages,
-        imported=Imported(source.tool, file.name, source.lacks),
+        imported=Imported(results.tool, file.name, results.lacks),
     )
     write_imported(place, meta, file, lines)
     write_inside(place, "requests-imported.jsonl", lines)

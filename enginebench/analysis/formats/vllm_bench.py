@@ -17,7 +17,6 @@ from enginebench.analysis.formats.results import (
     ImportedStage,
     NotImportable,
     Results,
-    Source,
     load_of,
     nanoseconds,
 )
@@ -42,16 +41,14 @@ def read(document: dict[str, Any]) -> Results:
     stage = _stage(document, answered)
     limited = isinstance(stage.load, Rate) and document.get("max_concurrency") is not None
     unseen = sum(record.outcome == "ok" and record.t_first is None for record in stage.requests)
-    source = Source(
+    return Results(
         tool="vllm bench serve",
-        version=None,
-        model=document.get("model_id"),
-        url=None,
-        started_at=_date(document.get("date")),
+        stages=(stage,),
         lacks=(*LACKS, f"TTFT of {unseen} answers") if unseen else LACKS,
+        model=document.get("model_id"),
+        started_at=_date(document.get("date")),
         settings={"max_concurrency": document["max_concurrency"]} if limited else {},
     )
-    return Results(source, stages=(stage,))
 
 
 def _answered(document: dict[str, Any]) -> list[bool]:

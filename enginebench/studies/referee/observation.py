@@ -27,7 +27,6 @@ from enginebench.analysis.formats.results import (
     ImportedStage,
     NotImportable,
     Results,
-    Source,
     most_in_flight,
     write_run,
 )
@@ -83,8 +82,8 @@ def true_results(truth: Path, url: str, started_at: datetime, settings: dict[str
     stamps: list[dict[str, int]] = [json.loads(line) for line in truth.read_text().splitlines()[skip:]]
     zero = min((stamp["received"] for stamp in stamps), default=0)
     requests = tuple(_true_request(number, stamp, zero) for number, stamp in enumerate(stamps))
-    source = Source("scripted server", None, None, url, started_at, (TELEMETRY,), settings)
-    return Results(source, (ImportedStage(None, 0, 0, requests),))
+    stage = ImportedStage(None, 0, 0, requests)
+    return Results("scripted server", (stage,), (TELEMETRY,), url=url, started_at=started_at, settings=settings)
 
 
 def _true_request(number: int, stamp: dict[str, int], zero: int) -> RequestRecord:
@@ -139,9 +138,9 @@ def _loads(path: Path) -> list[Results | ReportFile]:
             meta, requests = read_meta(path), list(read_requests(path))
         except ValueError as error:
             raise NotImportable(str(error)) from None
-        source = Source("enginebench", None, meta.model, meta.url, None, (TELEMETRY,), {})
-        stages = [tuple(request for request in requests if request.stage == stage.index) for stage in meta.stages]
-        loads = [Results(source, tuple(ImportedStage(None, 0, 0, stage) for stage in stages))]
+        parts = [tuple(request for request in requests if request.stage == stage.index) for stage in meta.stages]
+        stages = tuple(ImportedStage(None, 0, 0, part) for part in parts)
+        loads = [Results("enginebench", stages, (TELEMETRY,), model=meta.model, url=meta.url)]
     split: list[Results | ReportFile] = []
     for load in loads:
         split += [load] if isinstance(load, ReportFile) else [replace(load, stages=(stage,)) for stage in load.stages]
