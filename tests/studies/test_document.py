@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -77,9 +76,6 @@ def test_what_was_not_measured_has_its_reason(document: Document) -> None:
 
 
 def test_the_status_counts_every_cell(folder: Path) -> None:
-    (status,) = json.loads(CliRunner().invoke(app, ["study", "status", str(folder), "--json"]).stdout)
-    counts = {"done": 18, "skipped": 21, "failed": 3, "left": 0}
-    assert {name: status[name] for name in counts} == counts
     shown = CliRunner().invoke(app, ["study", "status", str(folder)]).stdout
     assert "failed: vllm: the server ended while it loaded (exit code 1).\n" in shown
     assert shown.splitlines()[-1].startswith("18 of 42 cells done, 21 skipped, 3 failed; ")

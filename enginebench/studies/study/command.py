@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enginebench.settings.flags import AsJson
+from enginebench.settings.flags import duration
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Chosen
 from loadtests.harness.settings.run_settings import runs_here
@@ -28,7 +25,6 @@ STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are reserved for the report and the archive
 MIN_BUDGET = 60.0  # seconds
 SHORT = 30 * 60.0  # seconds: default budget of a short form
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 NAME = typer.Argument(
     metavar="[status|report] NAME|FILE|FOLDER",
@@ -37,7 +33,11 @@ NAME = typer.Argument(
     show_default=False,
 )
 QUICK = typer.Option("--quick", help="The grid's short form, in at most half an hour; --budget sets another time.")
-BUDGET = typer.Option(metavar="TIME", help="Stop and report within this time: 90s, 8m, 2h. The same command resumes.")
+BUDGET = typer.Option(
+    metavar="TIME",
+    parser=duration(MIN_BUDGET),
+    help="Stop and report within this time: 90s, 8m, 2h. The same command resumes.",
+)
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
 FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME with the chosen options.")
 MODEL = typer.Option(
@@ -51,22 +51,19 @@ REPEAT = typer.Option(
     help="Repeats instead of the grid's; more repeats narrow the intervals, even of a finished study.",
 )
 ANY_COMMIT = typer.Option("--any-commit", help="Continue with a different commit of enginebench.")
-INSTALL = typer.Option("--install", help="Install engines whose own environment is missing.")
 
 
 def study(
     name: Annotated[list[str] | None, NAME] = None,
     quick: Annotated[bool, QUICK] = False,
-    budget: Annotated[str | None, BUDGET] = None,
+    budget: Annotated[float | None, BUDGET] = None,
     archive: Annotated[Path | None, ARCHIVE] = None,
     folder: Annotated[Path | None, FOLDER] = None,
     model: Annotated[list[str] | None, MODEL] = None,
     engine: Annotated[list[str] | None, ENGINE] = None,
     part: Annotated[list[str] | None, PART] = None,
     repeat: Annotated[int | None, REPEAT] = None,
-    install: Annotated[bool, INSTALL] = False,
     any_commit: Annotated[bool, ANY_COMMIT] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Measure a declared grid of engines, models and loads, and write one report.
 
@@ -87,8 +84,6 @@ def study(
     from loadtests.harness.command.command_terminal import Terminal
 
     words = name or []
-    if as_json and words[:1] != [STATUS]:
-        raise UserMistake("--json is for `enginebench study status`.")
     measuring = {
         "--quick": quick,
         "--budget": budget,
@@ -97,7 +92,6 @@ def study(
         "--engine": engine,
         "--part": part,
         "--repeat": repeat,
-        "--install": install,
         "--any-commit": any_commit,
     }
     typed = [flag for flag, value in measuring.items() if value]
@@ -106,28 +100,16 @@ def study(
     if not words:
         return _list()
     if words[0] == STATUS:
-        return _status(words[1:], folder, as_json)
+        return _status(words[1:], folder)
     terminal = Terminal()
     if words[0] == REPORT:
         return _report_of(_one(words[1:]), folder, terminal)
-    if install and budget is not None:
-        raise UserMistake("--install takes its own time: give it alone first, or leave out --budget.")
-    seconds = (SHORT if quick else None) if budget is None else read_time(budget)
+    if quick and budget is None:
+        budget = SHORT
     chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
-    if not _run(_one(words), quick, seconds, archive, folder, chosen, repeat, install, any_commit, terminal):
+    if not _run(_one(words), quick, budget, archive, folder, chosen, repeat, any_commit, terminal):
         raise typer.Exit(2)
     return None
-
-
-def read_time(text: str) -> float:
-    """Read `8m`, `90s`, `1.5h` in seconds. Raises `UserMistake`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)(?:in)?", text.strip())
-    if match is None:
-        raise UserMistake(f"a budget is a time such as 90s, 8m or 2h, not `{text}`.")
-    seconds = float(match[1]) * UNITS[match[2]]
-    if seconds < MIN_BUDGET:
-        raise UserMistake(f"a budget is {MIN_BUDGET:g} s or more, {REPORTING:g} s of which are for the report.")
-    return seconds
 
 
 def _one(words: Sequence[str]) -> str:
@@ -144,7 +126,6 @@ def _run(
     folder: Path | None,
     chosen: Chosen,
     repeats: int | None,
-    install: bool,
     any_commit: bool,
     terminal: Terminal,
 ) -> bool:
@@ -152,7 +133,7 @@ def _run(
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
     from enginebench.studies.study.runner import only_here
-    from enginebench.studies.study.sitting import check_commit, find_engines, measure, open_study
+    from enginebench.studies.study.sitting import check_commit, measure, open_study
     from enginebench.studies.study.terminal import summary
     from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
 
@@ -169,11 +150,7 @@ def _run(
         if repeats is not None:
             set_repeats(place, repeats)
         try:
-            lacking = find_engines(place, install, terminal)
-            if install:
-                began = time.monotonic()
-            deadline = math.inf if budget is None else began + budget - REPORTING
-            measure(place, lacking, deadline, budget, terminal)
+            measure(place, math.inf if budget is None else began + budget - REPORTING, terminal)
         except KeyboardInterrupt:
             stopped = True
             terminal.say("stopped: what was measured is kept")
@@ -238,9 +215,8 @@ def _list() -> None:
     print("\nenginebench study NAME runs one; --quick makes it short.")
 
 
-def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
+def _status(words: Sequence[str], folder: Path | None) -> None:
     from enginebench.studies.study.folder import STUDY, load_study
-    from enginebench.studies.study.terminal import as_json as json_of
     from enginebench.studies.study.terminal import show
 
     places = list(map(_place, words))
@@ -248,10 +224,5 @@ def _status(words: Sequence[str], folder: Path | None, as_json: bool) -> None:
     places = places or sorted(path.parent for path in RUNS.glob(f"*/{STUDY}"))
     if not places:
         raise UserMistake(f"there is no study in {RUNS}: start one with `enginebench study baseline --quick`.")
-    studies = [load_study(place) for place in places]
-    if as_json:
-        json.dump([json_of(study) for study in studies], sys.stdout, indent=2, ensure_ascii=False)
-        sys.stdout.write("\n")
-        return
-    for study in studies:
+    for study in [load_study(place) for place in places]:
         show(study)

@@ -1,4 +1,4 @@
-"""Engines of a study that cannot run on this machine, with their reasons, and their installation.
+"""Engines of a study that cannot run on this machine, with their reasons.
 
 Engines are not imported here: `enginebench engines` is asked, in a separate process.
 """
@@ -13,7 +13,6 @@ from typing import Any
 from enginebench.studies.study.grid import Grid, StudyEngine, StudyModel, texts_of
 from loadtests.harness.command.server_process import PYTHON
 
-INSTALL = "enginebench engines install"
 REASON = "why_not_here"  # key of a row of `enginebench engines --json`
 
 
@@ -22,7 +21,10 @@ class Lacking:
     valid and the model fits into memory."""
 
     def __init__(self) -> None:
-        self._rows = _rows()
+        done = subprocess.run(
+            [*PYTHON, "-m", "enginebench", "engines", "--json"], capture_output=True, text=True, check=True
+        )
+        self._rows: dict[str, Mapping[str, Any]] = {row["name"]: row for row in json.loads(done.stdout)}
         self._refused: dict[tuple[str, str], str | None] = {}
 
     def engines(self, grid: Grid) -> Mapping[str, str]:
@@ -53,17 +55,3 @@ class Lacking:
     def is_missing(self, engine: StudyEngine) -> bool:
         """Return whether an engine cannot run here with any model. One with its own `python` is installed there."""
         return "python" not in engine.options and self._rows.get(engine.engine, {}).get(REASON) is not None
-
-    def install(self, name: str) -> bool:
-        """Install an engine, with output to standard error, and return whether it can run here now."""
-        done = subprocess.run([*PYTHON, "-m", "enginebench", "engines", "install", name], stdout=2)
-        self._rows = _rows()
-        return done.returncode == 0 and self._rows.get(name, {}).get(REASON) is None
-
-
-def _rows() -> dict[str, Mapping[str, Any]]:
-    """Ask `enginebench engines` about each engine, by name."""
-    done = subprocess.run(
-        [*PYTHON, "-m", "enginebench", "engines", "--json"], capture_output=True, text=True, check=True
-    )
-    return {row["name"]: row for row in json.loads(done.stdout)}

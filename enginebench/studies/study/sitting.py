@@ -1,8 +1,7 @@
-"""One sitting of a study: open or make its folder, install or name missing engines, measure the remaining cells."""
+"""One sitting of a study: open or make its folder, name missing engines, measure the remaining cells."""
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from enginebench.studies.study.folder import (
 )
 from enginebench.studies.study.grid import Chosen, Grid
 from enginebench.studies.study.grid_file import find_grid, read_grid
-from enginebench.studies.study.lacking import INSTALL, Lacking
+from enginebench.studies.study.lacking import Lacking
 from enginebench.studies.study.runner import Runner, jobs_of, only_here
 from enginebench.studies.study.terminal import summary
 from engines.machine.devices import amd_gpus, gpu_facts, visible_gpus
@@ -33,7 +32,6 @@ from loadtests.harness.run.options import command_of_run
 from loadtests.harness.settings.run_settings import runs_here
 
 RUNS = runs_here()
-IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 
 def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
@@ -124,22 +122,6 @@ def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...], c
     write_facts(place, facts)
 
 
-def find_engines(place: Path, install: bool, terminal: Terminal) -> Lacking:
-    """Install missing engines if requested and possible, else name them once."""
-    study = load_study(place)
-    terminal.say(f"{study.grid.title}: {place}")
-    terminal.say(summary(study))
-    lacking = Lacking()
-    for engine, reason in lacking.engines(study.grid).items():
-        if install and INSTALL in reason:
-            terminal.say(f"installing {engine}")
-            if lacking.install(engine):
-                continue
-        hint = "; --install does that" if INSTALL in reason and not install else ""
-        terminal.say(f"{engine} is skipped: {reason}{hint}", style=CAUTION)
-    return lacking
-
-
 def check_commit(place: Path) -> None:
     """Raise `UserMistake` if done cells were measured with another commit."""
     study, commit = load_study(place), commit_here()
@@ -151,9 +133,14 @@ def check_commit(place: Path) -> None:
         )
 
 
-def measure(place: Path, lacking: Lacking, deadline: float, budget: float | None, terminal: Terminal) -> None:
-    """Run the remaining cells, up to the instant `deadline` of the monotonic clock."""
+def measure(place: Path, deadline: float, terminal: Terminal) -> None:
+    """Name missing engines once, and run the remaining cells up to the instant `deadline` of the monotonic clock."""
     study = load_study(place)
+    terminal.say(f"{study.grid.title}: {place}")
+    terminal.say(summary(study))
+    lacking = Lacking()
+    for engine, reason in lacking.engines(study.grid).items():
+        terminal.say(f"{engine} is skipped: {reason}", style=CAUTION)
     sitting = Sitting(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_of_run(),
@@ -161,8 +148,6 @@ def measure(place: Path, lacking: Lacking, deadline: float, budget: float | None
         host=host_facts(),
         versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(study.grid),
         gpus=tuple(gpu_facts()),
-        image=os.environ.get(IMAGE),
-        budget=budget,
     )
     append_line(place / SITTINGS, sitting)
     Runner(study, lacking, terminal, deadline).run()

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from enginebench.records.formatting import counted
 from enginebench.settings.console import small_table, stdout
@@ -39,26 +39,6 @@ def show(study: StudyFolder) -> None:
         for reason, names in engines.items():
             console.print(f"{outcome}: {', '.join(names)}: {reason}", soft_wrap=True)
     console.print(summary(study), soft_wrap=True)
-
-
-def as_json(study: StudyFolder) -> dict[str, Any]:
-    return {
-        "folder": str(study.path),
-        "name": study.facts.name,
-        "cells": [
-            {
-                "cell": state.cell.id,
-                "outcome": state.outcome,
-                "reason": state.reason,
-                "seconds": state.seconds,
-                "expected_seconds": state.expected,
-            }
-            for state in study.cells
-        ],
-        **{outcome: _count(study.cells)[outcome] for outcome in OUTCOMES},
-        "seconds_spent": _spent(study.cells),
-        "seconds_left": _left(study.cells),
-    }
 
 
 def summary(study: StudyFolder) -> str:

@@ -47,15 +47,13 @@ def ended(cell: str, outcome: str = "done", seconds: float = 1.0, **more: str) -
 
 
 def test_a_study_is_read_as_it_was_written(folder: Path) -> None:
-    append_line(
-        folder / SITTINGS,
-        Sitting(started_at="2026-11-02T10:00:00+00:00", command=(), commit=None, host={}, versions={}, budget=60),
-    )
+    sitting = Sitting(started_at="2026-11-02T10:00:00+00:00", command=(), commit=None, host={}, versions={})
+    append_line(folder / SITTINGS, sitting)
     append_line(folder / CELLS, ended("users.m.a.1", seconds=20, path="runs/users.m.a.1"))
     append_line(folder / CELLS, ended("users.m.b.1", "skipped", 0.1, reason="b is not installed."))
     study = load_study(folder)
     assert study.facts == FACTS
-    assert [sitting.budget for sitting in study.sittings] == [60]
+    assert study.sittings == (sitting,)
     assert [state.cell for state in study.cells] == list(cells_of(GRID))
     assert [state.outcome for state in study.cells] == ["done", "skipped", "left", "left"]
     assert study.result(study.cells[0]) == folder / "runs/users.m.a.1"

@@ -288,9 +288,8 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
     ("words", "said"),
     [
         (["nothing"], "no study called `nothing`, and no such file; choose from baseline, kernels, ladder, scaling"),
-        (["baseline", "--budget", "soon"], "a budget is a time such as 90s, 8m or 2h, not `soon`"),
-        (["baseline", "--budget", "10s"], "a budget is 60 s or more"),
-        (["baseline", "--install", "--budget", "8m"], "leave out --budget"),
+        (["baseline", "--budget", "soon"], "it is a time such as 500ms, 5s, 2m or 1h, not `soon`"),
+        (["baseline", "--budget", "10s"], "it is 60 s or more, not 10s"),
         (["report", "gone.tar.gz"], "the file gone.tar.gz does not exist"),
         (["report", "gone", "--folder", "x"], "--folder is where an archive is unpacked"),
         (["baseline", "--archive", "x.zip"], "an archive's name ends in .tar.gz"),
