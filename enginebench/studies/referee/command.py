@@ -14,6 +14,8 @@ from enginebench.analysis.commands.output import Output
 from enginebench.settings.flags import AsJson, duration
 from enginebench.settings.schema import UserMistake
 
+TOKENS = 100  # of an answer, if a request sets none
+
 
 def referee(
     command: Annotated[
@@ -25,15 +27,6 @@ def referee(
     ],
     ttft: Annotated[float, typer.Option(metavar="S", parser=duration(0), help="Time to first token.")] = 0.2,
     itl: Annotated[float, typer.Option(metavar="S", parser=duration(0), help="Time between two tokens.")] = 0.02,
-    tokens: Annotated[int, typer.Option(metavar="N", min=2, help="Tokens of an answer, if a request sets none.")] = 100,
-    results: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Results that the command writes: a run of enginebench, or a file that `enginebench import` reads; "
-            "{folder} is replaced. Default: the one in {folder} that can be read.",
-        ),
-    ] = None,
     skip: Annotated[
         int,
         typer.Option(metavar="N", min=0, help="Leave out the first N requests, such as a test before the measurement."),
@@ -48,7 +41,8 @@ def referee(
 
     The server stamps the arrival of each request and the write of each token on this machine's clock, so it knows the
     true TTFT, TPOT, E2E, throughput and arrivals. The reported numbers are computed with the same formulas from the
-    requests in the results. The command's own output goes to standard error.
+    requests in the results that the command writes into {folder}: a run of enginebench, or a file that `enginebench
+    import` reads. The command's own output goes to standard error.
 
     Exit code: 0 the load generator was measured, however large its error, 2 a usage error or no answered request.
 
@@ -56,7 +50,7 @@ def referee(
 
       enginebench referee --skip 1 -- enginebench run concurrent {url} --stages 10 --runs {folder}
 
-      enginebench referee --results aiperf -- aiperf profile -m scripted --url {url} --output-artifact-dir aiperf
+      enginebench referee -- aiperf profile -m scripted --url {url} --output-artifact-dir {folder}
     """
     from enginebench.analysis.commands.output import check_formats, deliver
     from enginebench.analysis.tested import Tested
@@ -78,21 +72,20 @@ def referee(
         folder, truth = place / "tool", place / "truth.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with sigterm_is_ctrl_c(), scripted_server(itl, tokens, truth, ttft, spread=0) as port:
+            with sigterm_is_ctrl_c(), scripted_server(itl, TOKENS, truth, ttft, spread=0) as port:
                 url = f"http://127.0.0.1:{port}"
                 blanks = {"url": url, "port": str(port), "folder": str(folder.absolute())}
                 exit_code = run_tool([fill(word, blanks) for word in command])
         except KeyboardInterrupt:
             log.print("stopped; nothing was compared")
             raise typer.Exit(2) from None
-        true = observe(true_results(truth, url, started_at, {"output_tokens": tokens}, skip), truth, place, "true")
+        true = observe(true_results(truth, url, started_at, {"output_tokens": TOKENS}, skip), truth, place, "true")
         if true is None:
             raise UserMistake(
                 f"{tool} ended with exit code {exit_code} and no request was answered: it must stream "
                 f"/v1/chat/completions or /v1/completions at {url}."
             )
-        written = Path(fill(results, blanks)) if results else folder
-        load = reported_results(written, started_at.timestamp())
+        load = reported_results(folder, started_at.timestamp())
         reported = None if load is None else observe(*load, place, "reported")
     tested = Tested.from_benches((), (tool,), host_facts(), started_at.isoformat(), 1)
     deliver(document_of(tool, exit_code, true, reported, tested), output or (), as_json)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -108,23 +108,22 @@ def _true_request(number: int, stamp: dict[str, int], zero: int) -> RequestRecor
     )
 
 
-def reported_results(place: Path, since: float = 0.0) -> tuple[Results | ReportFile, Path] | None:
-    """Read the only load in a file, in a run of ours, or anywhere in a folder, whose unreadable files are ignored.
+def reported_results(folder: Path, since: float = 0.0) -> tuple[Results | ReportFile, Path] | None:
+    """Read the only load in a folder, from a run of ours or a file; unreadable files are ignored.
 
     Return the load and its file, or `None` if nothing was written after the Unix time `since`. Raises `UserMistake` for
-    several loads and for an unreadable file.
+    several loads.
     """
-    named = place.is_file() or (place / META).is_file()
-    runs = [] if named else [path.parent for path in sorted(place.rglob(META))]
-    files = [] if named else [path for path in sorted(place.rglob("*")) if path.suffix in SUFFIXES and path.is_file()]
+    runs = [path.parent for path in sorted(folder.rglob(META))]
+    files = [path for path in sorted(folder.rglob("*")) if path.suffix in SUFFIXES and path.is_file()]
     outside = [file for file in files if not any(run in file.parents for run in runs)]
     loads: list[tuple[Results | ReportFile, Path]] = []
-    for path in [place] if named else [*runs, *outside]:
+    for path in [*runs, *outside]:
         if (path / META if path.is_dir() else path).stat().st_mtime >= since:
-            with nullcontext() if named else suppress(NotImportable):
+            with suppress(NotImportable):
                 loads += [(load, path) for load in _loads(path)]
     if len(loads) > 1:
-        name = place if len({path for _, path in loads}) > 1 else loads[0][1].name
+        name = folder if len({path for _, path in loads}) > 1 else loads[0][1].name
         raise UserMistake(f"{name} has {len(loads)} loads: compare one at a time.")
     return loads[0] if loads else None
 
