@@ -117,14 +117,8 @@ class StudyFolder(Struct, frozen=True):
     def grid(self) -> Grid:
         return self.facts.grid
 
-    def select(self, part: str, model: str | None = None, engine: str | None = None) -> list[CellState]:
-        return [
-            state
-            for state in self.cells
-            if state.cell.part == part
-            and (model is None or state.cell.model == model)
-            and (engine is None or state.cell.engine == engine)
-        ]
+    def select(self, part: str, model: str) -> list[CellState]:
+        return [state for state in self.cells if (state.cell.part, state.cell.model) == (part, model)]
 
     def with_outcome(self, *outcomes: str) -> list[CellState]:
         return [state for state in self.cells if state.outcome in outcomes]
@@ -216,19 +210,20 @@ def append_line(path: Path, line: Struct) -> None:
         os.fsync(file.fileno())
 
 
-def expected_seconds(grid: Grid, cell: Cell, records: Sequence[tuple[Cell, float]]) -> float:
-    """Estimate from done cells of the same part and model, preferably of the same engine, else from the grid."""
-    done = [(past.engine, taken) for past, taken in records if (past.part, past.model) == (cell.part, cell.model)]
-    own = [taken for engine, taken in done if engine == cell.engine]
-    if done:
-        return median(own or [taken for _, taken in done])
-    return grid.part(cell.part).seconds
-
-
 def _expected(grid: Grid, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> dict[str, float]:
-    done = [(cell, records[cell.id].seconds) for cell in cells if cell.id in records]
-    done = [(cell, seconds) for cell, seconds in done if records[cell.id].outcome == "done"]
-    return {cell.id: expected_seconds(grid, cell, done) for cell in cells}
+    """Estimate from done cells of the same part and model, preferably of the same engine, else from the grid."""
+    done = [(cell, records[cell.id]) for cell in cells if cell.id in records]
+    expected = {}
+    for cell in cells:
+        like = [
+            (past.engine, record.seconds)
+            for past, record in done
+            if record.outcome == "done" and (past.part, past.model) == (cell.part, cell.model)
+        ]
+        own = [seconds for engine, seconds in like if engine == cell.engine]
+        seconds = own or [seconds for _, seconds in like] or [grid.part(cell.part).seconds]
+        expected[cell.id] = median(seconds)
+    return expected
 
 
 def _lines(path: Path, kind: type[Any]) -> Iterator[Any]:
