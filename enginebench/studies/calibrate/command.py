@@ -7,19 +7,11 @@ from typing import Annotated
 import typer
 
 from enginebench.analysis.commands.output import Output
-from enginebench.settings.flags import AsJson, duration
+from enginebench.settings.flags import AsJson
 
 
 def calibrate(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter loads, in less than a minute.")] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            parser=duration(1),
-            help="Time of each load with all users active. Default: 6; --quick: 3.",
-        ),
-    ] = None,
     processes: Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")] = 1,
     loads: Annotated[
         str,
@@ -59,10 +51,10 @@ def calibrate(
 
     own = calibration.parse_grid(loads) if loads else None
     quiet, busy = (own, own) if own else calibration.QUICK_GRIDS if quick else (calibration.GRID, calibration.BUSY_GRID)
-    length = seconds or (calibration.QUICK_SECONDS if quick else calibration.SECONDS)
+    seconds = calibration.QUICK_SECONDS if quick else calibration.SECONDS
     try:
         with sigterm_is_ctrl_c():
-            measured = calibration.calibrate(quiet, busy, length, processes, progress)
+            measured = calibration.calibrate(quiet, busy, seconds, processes, progress)
     except KeyboardInterrupt:
         log.print("stopped; nothing was saved")
         raise typer.Exit(2) from None

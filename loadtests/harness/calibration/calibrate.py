@@ -184,7 +184,7 @@ def _cell(users: int, rate: float, condition: Condition, run: Path, truths: dict
         raise UserMistake(f"no request of {users} users succeeded; is the limit on open files (ulimit -n) too low?")
     throughput = _tokens_per_second(pairs, stage)
     if not throughput:
-        raise UserMistake("no token arrived in the middle of the window: make it longer with --seconds.")
+        raise UserMistake("no token arrived in the middle of the window: name a load with more tokens per second.")
     cpu, waited = client_use(run, stage)
     return Cell(
         users=users,

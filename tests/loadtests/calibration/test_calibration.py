@@ -33,7 +33,8 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Calibrati
         patch.setattr("loadtests.harness.run.saved_calibration.platformdirs.user_data_path", lambda _: folder)
         patch.setattr("os.cpu_count", lambda: 1)
         patch.setattr("loadtests.harness.calibration.calibrate.BUSY", "import time; time.sleep(600)")
-        done = CliRunner().invoke(app, ["calibrate", "--loads", "10x50", "--seconds", "2", "--processes", "2"])
+        patch.setattr("loadtests.harness.calibration.calibrate.SECONDS", 2.0)
+        done = CliRunner().invoke(app, ["calibrate", "--loads", "10x50", "--processes", "2"])
     assert done.exit_code == 0, done.output
     (kept,) = (folder / "calibration").glob("*-2.json")
     made = load(kept)
@@ -83,9 +84,9 @@ def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
         "loadtests.harness.calibration.calibrate.measure",
         lambda *_: _cell(1, 10, "quiet", run, {"a prompt": {"tokens": early.output_tokens}}),
     )
-    done = CliRunner().invoke(app, ["calibrate", "--loads", "1x10", "--seconds", "1"])
+    done = CliRunner().invoke(app, ["calibrate", "--loads", "1x10"])
     assert done.exit_code == 2
-    assert "no token arrived in the middle of the window: make it longer with --seconds." in done.stderr
+    assert "no token arrived in the middle of the window: name a load with more tokens per second." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
 )
 def test_ended_early_it_leaves_no_process_behind(stop: signal.Signals, code: int) -> None:
     """Above all none of those that keep the cores busy: they have no end of their own."""
-    command = [sys.executable, "-m", "enginebench", "calibrate", "--loads", "5x20", "--seconds", "2"]
+    command = [sys.executable, "-m", "enginebench", "calibrate", "--quick", "--loads", "5x20"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     children: list[psutil.Process] = []
     deadline, busy = time.monotonic() + 60, 0
