@@ -43,9 +43,7 @@ def scripted_race(
         return measured(contender, repeat.index)
 
     monkeypatch.setattr(runner, "measure", measure)
-    question = Question(
-        engines=("fake",), options=tuple(options), goal=goal, scenario="concurrent", texts=SLO, prices=prices
-    )
+    question = Question(engines=("fake",), options=tuple(options), goal=goal, texts=SLO, prices=prices)
     open_folder(folder, question)
     entered = entrants(contenders(["fake"], [], options), {})
     return TuneRunner(folder, question, entered, job(), Terminal(Console(file=io.StringIO())))

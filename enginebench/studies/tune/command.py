@@ -65,7 +65,6 @@ def tune(
     goal: Annotated[Goal, FOR] = "goodput",
     budget: Annotated[float | None, BUDGET] = None,
     price: Annotated[list[str] | None, PRICE] = None,
-    scenario: Annotated[str, typer.Option(metavar="SCENARIO", help="The load of each run. Default: concurrent.")] = "",
     load_limit: Annotated[float, LOAD_LIMIT] = 900.0,
     folder: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the race. Default: one for this question in runs/.")
@@ -109,9 +108,9 @@ def tune(
     own_model = inherited.pop("model", "")
     inherited = {name: text for name, text in inherited.items() if name not in {"header", *SET_FOR_EACH_RUN}}
     texts = inherited | typed_texts(Scenario, options) | typed_texts(RunSettings, options)
-    chosen = scenario or SCENARIOS[goal]
+    scenario = SCENARIOS[goal]
     if not {"rate", "trace"} & set(texts):
-        texts = {**LOADS.get(chosen, {}), **texts}
+        texts = {**LOADS[scenario], **texts}
     question = Question(
         engines=tuple(engine or ()),
         urls=tuple(url or ()),
@@ -119,12 +118,11 @@ def tune(
         models=tuple(model or filter(None, [own_model])),
         restart=restart,
         goal=goal,
-        scenario=chosen,
         texts=texts,
         prices=parse_prices("\n".join(price or ())),
     )
     entered = _entrants(question, headers)
-    job = Job.of(find_scenario(chosen), texts, 1, ())
+    job = Job.of(find_scenario(scenario), texts, 1, ())
     place = (folder or RUNS / question.name).absolute()
     open_folder(place, question)
 

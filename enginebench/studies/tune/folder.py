@@ -36,7 +36,6 @@ class Question(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     restart: str = ""
     goal: Goal
-    scenario: str
     texts: Mapping[str, str]
     prices: tuple[tuple[str, float], ...] = ()
 
