@@ -189,7 +189,3 @@ def main() -> None:
         # What is still buffered would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,8 +17,6 @@ from enginebench.studies.study.folder import CellState, NotAStudy, StudyFolder
 from enginebench.studies.study.grid import Cell, NotMeasured
 from engines.bench.result import BenchEngine, BenchResult, LeftOut, Row, read_result
 
-GPUS = "gpus"  # key of a run's host: the names of the sitting's GPUs
-
 
 @dataclass(frozen=True, slots=True)
 class PartRuns:
@@ -27,7 +25,6 @@ class PartRuns:
 
     part: str
     title: str
-    model: str
     runs: tuple[RunSummary, ...]
     own: Mapping[str, tuple[RunSummary, ...]] = field(default_factory=dict)
 
@@ -111,7 +108,7 @@ def _runs(
             continue
         begun = [sitting for sitting in study.sittings if _is_before(sitting.started_at, summary.started_at)]
         gpus = ", ".join(str(gpu.get("name")) for gpu in begun[-1].gpus) if begun else ""
-        host = {**summary.host, GPUS: gpus} if gpus else summary.host
+        host = {**summary.host, "gpus": gpus} if gpus else summary.host  # the names of the sitting's GPUs
         named = replace(summary, label=cell.engine, model=model, repeat=cell.repeat, host=host)
         runs.setdefault(cell.engine, []).append(named)
     own = {}
@@ -125,7 +122,7 @@ def _runs(
                 unreadable.append(NotMeasured(f"{engine.label} with {model}: {part}", why))
     behind_ours = [engine.label for engine in grid.engines if not engine.own_server]
     ordered = tuple(run for label in behind_ours for run in runs.get(label, []))
-    return PartRuns(part, title, model, ordered, own), unreadable
+    return PartRuns(part, title, ordered, own), unreadable
 
 
 def _is_before(at: str, other: str) -> bool:

@@ -115,19 +115,6 @@ def test_measured_and_simulated_capacity_are_those_of_the_law(
     assert cost.per_prompt + 32 * cost.per_token == pytest.approx(known.server.per_prompt, rel=0.05)
 
 
-def test_the_reason_for_a_size_is_the_share_of_futures(meeting: Meeting) -> None:
-    """11 replicas leave a user without a slot on ten of them: in most futures nearly all requests are within, and in
-    too many futures more than 5 % are not."""
-    simulation = meeting.plans["a"].simulation
-    assert simulation is not None
-    assert simulation.replicas is not None
-    chosen, fewer = simulation.replicas.chosen, simulation.replicas.fewer
-    assert fewer is not None
-    assert (chosen.replicas, fewer.replicas) == (12, 11)
-    assert fewer.met < 0.95 <= chosen.met
-    assert fewer.share.low < 0.95
-
-
 def table(document: Document, key: str) -> Table:
     blocks = [block for section in document.sections for block in section.blocks]
     return next(block for block in blocks if isinstance(block, Table) and block.key == key)

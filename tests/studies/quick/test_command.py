@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
@@ -18,13 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from enginebench.analysis.frame import frame_of
-from enginebench.analysis.plan.replicas import replicas_of
-from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.files import read_meta
-from enginebench.records.load import Users
 from enginebench.studies.quick.discovery import FoundServer
 from loadtests.harness.command.server_process import LOCUST
 from tests.support.loadtests.run_command import ENVIRONMENT, run_here
@@ -95,15 +90,6 @@ def test_speed_and_throughput_follow_the_law(told: Told) -> None:
     assert busy is not None
     assert alone.value("tpot", "p50") == pytest.approx(TPOT, rel=0.1)
     assert busy.value("throughput", "value") == pytest.approx(PLACES / TPOT, rel=0.15)
-
-
-def test_replicas_follow_from_the_bracket(told: Told) -> None:
-    frame = frame_of([told.summary])
-    (ours,) = replicas_of(frame, PlanSettings(peak=Users(80), slo=frame.objectives))
-    assert ours.count is not None
-    (capacity,) = frame.capacities.values()
-    assert capacity.load is not None
-    assert ours.count == math.ceil(80 / capacity.load)
 
 
 def test_a_load_that_was_looked_at_briefly_counts_once(told: Told) -> None:

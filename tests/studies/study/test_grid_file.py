@@ -181,11 +181,6 @@ def test_a_refused_choice_says_of_which_form(tmp_path: Path) -> None:
         read_grid(written(tmp_path, SMALL), ["quick"], Chosen(parts=("kernels",)))
 
 
-def test_an_unknown_study_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UserMistake, match="no study called `baselin`, and no such file; did you mean `baseline`"):
-        find_grid("baselin")
-
-
 @pytest.mark.parametrize("name", grid_names())
 @pytest.mark.parametrize("variants", [(), ("cpu",), ("quick",), ("cpu", "quick"), ("quick", "gpu_quick")])
 def test_the_grids_that_come_along_can_be_read(name: str, variants: tuple[str, ...]) -> None:

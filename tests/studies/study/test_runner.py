@@ -293,7 +293,6 @@ def _kill_once(folder: Path, reached: Callable[[Path], bool]) -> None:
         (["report", "gone.tar.gz"], "the file gone.tar.gz does not exist"),
         (["report", "gone", "--folder", "x"], "--folder is where an archive is unpacked"),
         (["baseline", "--archive", "x.zip"], "an archive's name ends in .tar.gz"),
-        (["baseline", "--model", "llama-7b"], "has no model `llama-7b`; did you mean `llama-3.2-1b`?"),
         (["status", "/nowhere"], "is not the folder of a study"),
         (["baseline", "ladder"], "name one study, not 2"),
         (["gone.tar.gz", "--part", "users"], "leave out --model, --engine and --part"),
