@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 RUNS = runs_here()
 OFFERED = {
-    *("slo", "stages", "rate", "stage_seconds", "search_seconds", "prompt_tokens", "output_tokens"),
-    *("shared_prefix_tokens", "dataset", "trace", "endpoint", "header", "insecure"),
+    *("slo", "stages", "rate", "stage_seconds", "search_seconds", "prompt_tokens", "output_tokens", "dataset", "trace"),
 }
-NOT_OFFERED = {s.name for kind in (Scenario, RunSettings) for s in settings_of(kind)} - OFFERED
+NOT_OFFERED = {setting.name for setting in settings_of(Scenario)} - OFFERED
 SCENARIOS: Mapping[Goal, str] = {"goodput": "concurrent", "capacity": "quick", "cost": "concurrent"}
 LOADS: Mapping[str, Mapping[str, str]] = {
     "concurrent": {"stages": "32", "stage_seconds": "20"},
@@ -55,7 +54,7 @@ PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per ho
 LOAD_LIMIT = typer.Option(metavar="S", help="A server that is not ready by then fails.", parser=duration(1))
 
 
-@with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
+@with_flags(Scenario, leave_out=NOT_OFFERED)
 def tune(
     engine: Annotated[list[str] | None, ENGINE] = None,
     url: Annotated[list[str] | None, URL] = None,
@@ -102,12 +101,11 @@ def tune(
     from loadtests.harness.run.options import command_of_run
 
     began, terminal = time.monotonic(), Terminal()
-    headers = options.pop("header") or []
     # What the environment sets is part of the question, because each run inherits it.
     inherited = from_environment(Scenario) | from_environment(RunSettings)
     own_model = inherited.pop("model", "")
     inherited = {name: text for name, text in inherited.items() if name not in {"header", *SET_FOR_EACH_RUN}}
-    texts = inherited | typed_texts(Scenario, options) | typed_texts(RunSettings, options)
+    texts = inherited | typed_texts(Scenario, options)
     scenario = SCENARIOS[goal]
     if not {"rate", "trace"} & set(texts):
         texts = {**LOADS[scenario], **texts}
@@ -121,7 +119,7 @@ def tune(
         texts=texts,
         prices=parse_prices("\n".join(price or ())),
     )
-    entered = _entrants(question, headers)
+    entered = _entrants(question)
     job = Job.of(find_scenario(scenario), texts, 1, ())
     place = (folder or RUNS / question.name).absolute()
     open_folder(place, question)
@@ -151,7 +149,7 @@ def tune(
     raise typer.Exit(code)
 
 
-def _entrants(question: Question, headers: list[str]) -> list[Entrant]:
+def _entrants(question: Question) -> list[Entrant]:
     """Return the entrants. Raises `UserMistake` for contradictory settings, or an engine that cannot run here."""
     from enginebench.studies.tune.variants import entrants
     from loadtests.harness.command.contenders import contenders
@@ -166,7 +164,7 @@ def _entrants(question: Question, headers: list[str]) -> list[Entrant]:
     if question.restart and (question.engines or len(question.urls) != 1):
         raise UserMistake("--restart starts the server of one --url, and of no --engine.")
     own = question.options if question.engines else ()
-    tested = contenders(question.engines, question.urls, own, question.models, headers)
+    tested = contenders(question.engines, question.urls, own, question.models)
     chosen = {} if question.engines else options_by_engine(question.options, [""])[""]
     entered = entrants([replace(contender, restart=question.restart) for contender in tested], chosen)
     checked([entrant.default.contender for entrant in entered])
