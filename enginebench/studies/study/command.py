@@ -104,32 +104,6 @@ def study(
     terminal = Terminal()
     if words[0] == REPORT:
         return _report_of(_one(words[1:]), folder, terminal)
-    if quick and budget is None:
-        budget = SHORT
-    chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
-    if not _run(_one(words), quick, budget, archive, folder, chosen, repeat, any_commit, terminal):
-        raise typer.Exit(2)
-    return None
-
-
-def _one(words: Sequence[str]) -> str:
-    if len(words) != 1:
-        raise UserMistake(f"name one study, not {len(words)}: its name, a grid's file, a folder or an archive.")
-    return words[0]
-
-
-def _run(
-    name: str,
-    quick: bool,
-    budget: float | None,
-    archive: Path | None,
-    folder: Path | None,
-    chosen: Chosen,
-    repeats: int | None,
-    any_commit: bool,
-    terminal: Terminal,
-) -> bool:
-    """Return whether no cell failed and only the budget, if anything, stopped the study."""
     from enginebench.studies.study.archive import check_archive, check_replaces, pack
     from enginebench.studies.study.folder import load_study, set_repeats
     from enginebench.studies.study.runner import only_here
@@ -138,17 +112,20 @@ def _run(
     from loadtests.harness.command.command_terminal import sigterm_is_ctrl_c
 
     began = time.monotonic()
+    if quick and budget is None:
+        budget = SHORT
     if archive is not None:
         check_archive(archive)
-    place = open_study(name, quick, folder, chosen, terminal)
+    chosen = Chosen(tuple(model or ()), tuple(engine or ()), tuple(part or ()))
+    place = open_study(_one(words), quick, folder, chosen, terminal)
     stopped = False
     with only_here(place), sigterm_is_ctrl_c():
         if archive is not None:
             check_replaces(archive, place)
         if not any_commit:
             check_commit(place)
-        if repeats is not None:
-            set_repeats(place, repeats)
+        if repeat is not None:
+            set_repeats(place, repeat)
         try:
             measure(place, math.inf if budget is None else began + budget - REPORTING, terminal)
         except KeyboardInterrupt:
@@ -168,7 +145,15 @@ def _run(
                 )
     if after.with_outcome("left"):
         terminal.say(f"Go on with: enginebench study {shlex.quote(str(place))}")
-    return not stopped and not after.with_outcome("failed")
+    if stopped or after.with_outcome("failed"):
+        raise typer.Exit(2)
+    return None
+
+
+def _one(words: Sequence[str]) -> str:
+    if len(words) != 1:
+        raise UserMistake(f"name one study, not {len(words)}: its name, a grid's file, a folder or an archive.")
+    return words[0]
 
 
 def _report_of(name: str, folder: Path | None, terminal: Terminal) -> None:
