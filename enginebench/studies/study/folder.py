@@ -221,8 +221,7 @@ def _expected(grid: Grid, cells: Sequence[Cell], records: Mapping[str, CellRecor
             if record.outcome == "done" and (past.part, past.model) == (cell.part, cell.model)
         ]
         own = [seconds for engine, seconds in like if engine == cell.engine]
-        seconds = own or [seconds for _, seconds in like] or [grid.part(cell.part).seconds]
-        expected[cell.id] = median(seconds)
+        expected[cell.id] = median(own or [seconds for _, seconds in like] or [grid.part(cell.part).seconds])
     return expected
 
 

@@ -20,7 +20,7 @@ from enginebench.studies.study.folder import (
     load_study,
     write_facts,
 )
-from enginebench.studies.study.grid import Chosen, Grid
+from enginebench.studies.study.grid import Chosen
 from enginebench.studies.study.grid_file import find_grid, read_grid
 from enginebench.studies.study.lacking import Lacking
 from enginebench.studies.study.runner import Runner, jobs_of, only_here
@@ -59,7 +59,19 @@ def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, term
     grid, applied = read_grid(path, variants(quick), chosen)
     if quick and "quick" not in applied:
         raise UserMistake(f"{path} has no table [quick]: leave out --quick.")
-    _write_facts(place, path.stem, grid, applied, chosen)
+    facts = StudyFacts(
+        name=path.stem,
+        variants=applied,
+        chosen=chosen,
+        grid=grid,
+        command=command_of_run(),
+        commit=commit_here(),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=host_facts(),
+    )
+    jobs_of(grid)  # its settings are checked before a folder is made
+    place.mkdir(parents=True, exist_ok=True)
+    write_facts(place, facts)
     if "cpu" in applied:
         terminal.say("There is no GPU: the grid's smaller form for CPUs is measured ([cpu] in its file).")
     return place
@@ -104,22 +116,6 @@ def variants(quick: bool) -> tuple[str, ...]:
     on_gpu = bool(visible_gpus() or amd_gpus())
     chosen = {"cpu": not on_gpu, "quick": quick, "gpu_quick": quick and on_gpu}
     return tuple(name for name, wanted in chosen.items() if wanted)
-
-
-def _write_facts(place: Path, name: str, grid: Grid, applied: tuple[str, ...], chosen: Chosen) -> None:
-    facts = StudyFacts(
-        name=name,
-        variants=applied,
-        chosen=chosen,
-        grid=grid,
-        command=command_of_run(),
-        commit=commit_here(),
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        host=host_facts(),
-    )
-    jobs_of(facts.grid)  # its settings are checked before a folder is made
-    place.mkdir(parents=True, exist_ok=True)
-    write_facts(place, facts)
 
 
 def check_commit(place: Path) -> None:
