@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from statistics import NormalDist
 
 import numpy as np
@@ -24,12 +23,6 @@ NEARLY = 0.98  # share of the largest overlap of intervals
 AGREED = 0.5  # share of steps that must show the same number
 
 
-class SlotsFrom(Enum):
-    UNKNOWN = "not seen"
-    SATURATION = "saturation"  # requests were waiting for a slot
-    ENGINE = "engine"  # as the engine reports them
-
-
 @dataclass(frozen=True, slots=True)
 class EngineModel:
     """A replica, as far as the simulation needs it. `slots` is how many requests can run at a time, `None` if no limit
@@ -37,7 +30,6 @@ class EngineModel:
 
     fit: Fit
     slots: int | None = None
-    slots_from: SlotsFrom = SlotsFrom.UNKNOWN
     pauses: bool = False  # running requests pause while prompts are prefilled
     late_handover: bool = False  # a waiting request gets a freed slot one step late
     delivery: float = 0.0  # seconds of TTFT outside the engine's steps
@@ -87,16 +79,15 @@ def fit_model(stages: Sequence[Steps], declared_slots: int | None = None) -> Eng
     if declared_slots is not None and max(map(_ran_at_once, fitted)) > declared_slots:
         declared_slots = None
     late_handover = _late_handover(fitted)
-    slots, source = saturated_slots(fitted, late_handover), SlotsFrom.SATURATION
+    slots = saturated_slots(fitted, late_handover)
     if slots is None:
-        slots, source = declared_slots, SlotsFrom.UNKNOWN if declared_slots is None else SlotsFrom.ENGINE
+        slots = declared_slots
     fit = fit_cost(fitted)
     delivery = _delivery(fitted, slots, fit)
     tokens, weights = [steps.tokens_per_step for steps in fitted], [len(steps.seconds) for steps in fitted]
     return EngineModel(
         fit=fit,
         slots=slots,
-        slots_from=source,
         pauses=_pauses(fitted),
         # If delivery takes longer than a step, slots are empty while requests are on their way.
         late_handover=slots is not None and delivery < fit.cost.seconds(1) and late_handover,

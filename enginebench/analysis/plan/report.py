@@ -209,13 +209,12 @@ def _fits(plans: Sequence[Plan]) -> Iterator[Table]:
         cells: list[Cell] = [Number(Estimate(term), "s") if term > 0 else None for term in terms]
         cells.append(None if math.isinf(knee) else Number(Estimate(knee)))
         cells.append(None if model.slots is None else count(model.slots))
-        cells += [Word(model.slots_from.value), count(model.fit.steps), Number(Estimate(model.fit.explained))]
+        cells += [count(model.fit.steps), Number(Estimate(model.fit.explained))]
         rows.append((Word(plan.name), *cells))
     columns = (
         ENGINE,
         *map(Column, COSTS),
         Column("slots"),
-        Column("slots from", text=True, rank=1),
         Column("steps", rank=2),
         Column("R²"),
     )

@@ -12,7 +12,7 @@ from enginebench.analysis.data.chunks import WindowChunks
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.plan.accuracy import fit_stages
 from enginebench.analysis.plan.measured import MeasuredStage, measured_stages
-from enginebench.analysis.plan.model import EngineModel, SlotsFrom, fit_model, saturated_slots
+from enginebench.analysis.plan.model import EngineModel, fit_model, saturated_slots
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import find_steps
 from enginebench.records.load import Load
@@ -90,9 +90,9 @@ def test_slots_are_read_over_a_network_that_is_slower_than_a_step(
 
 def test_slots_are_read_where_requests_wait_for_them_and_nowhere_else(tmp_path: Path) -> None:
     full = fitted(tmp_path / "full", BatchingServer(slots=8), users(2, 6, 12))
-    assert (full.slots, full.slots_from) == (8, SlotsFrom.SATURATION)
+    assert full.slots == 8
     free = fitted(tmp_path / "free", BatchingServer(slots=8), users(2, 4, 6))
-    assert (free.slots, free.slots_from) == (None, SlotsFrom.UNKNOWN)
+    assert free.slots is None
 
 
 def test_requests_to_an_idle_engine_show_what_lies_outside_its_steps(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_slots_that_are_handed_over_a_step_late_are_seen(tmp_path: Path, output:
     run = write_run(tmp_path / "run", server, users(8, 20), Asked(output=output))
     found = fit_stages(measured_stages([load_run(run)]))
     assert found.late_handover == late
-    assert (found.slots, found.slots_from) == (16, SlotsFrom.SATURATION)
+    assert found.slots == 16
 
 
 def test_an_engine_that_serves_one_request_at_a_time(tmp_path: Path) -> None:
@@ -142,10 +142,7 @@ def test_requests_with_steps_of_their_own_are_no_batch_and_not_simulated(tmp_pat
 def test_declared_slots_below_what_was_seen_running_are_dropped(tmp_path: Path) -> None:
     stages = measured(tmp_path / "batch", BatchingServer(), users(4, 12))
     models = [fit_stages(stages, declared_slots=slots) for slots in (16, 4)]
-    assert [(model.slots, model.slots_from) for model in models] == [
-        (16, SlotsFrom.ENGINE),
-        (None, SlotsFrom.UNKNOWN),
-    ]
+    assert [model.slots for model in models] == [16, None]
 
 
 def test_a_machine_that_drifts_is_a_value_and_no_refusal(tmp_path: Path) -> None:
