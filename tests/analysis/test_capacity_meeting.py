@@ -4,7 +4,7 @@ of the plan is checked against the laws."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -161,20 +161,6 @@ def test_other_laws_and_peaks(tmp_path: Path) -> None:
         assert replicas.count - 1 <= replicas.simulated <= replicas.count, "one user more may go on some of them"
     assert isinstance(found.document.answer, ReplicasAnswer)
     assert found.document.answer.candidates[0].name == "a"
-
-
-def test_a_server_on_a_busy_machine_is_planned_from_what_was_measured(tmp_path: Path) -> None:
-    """Its steps take 1.8 times as long for two of every eight seconds: a poor fit, and no refusal."""
-    busy = replace(B.server, slowdown=lambda now: 1.8 if now % 8 < 2 else 1.0)
-    found = meet(tmp_path, {"b": replace(B, server=busy, loads=(4, 8, 16, 20))}, 40)
-    plan = found.plans["b"]
-    assert plan.simulation is not None
-    assert plan.simulation.model is not None
-    assert plan.simulation.model.fit.explained < 0.9
-    assert plan.replicas.count is not None
-    assert plan.replicas.missing is None
-    assert isinstance(found.document.answer, ReplicasAnswer)
-    assert [(each.name, each.count) for each in found.document.answer.candidates] == [("b", plan.replicas.count)]
 
 
 def test_a_peak_of_arrivals(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from enginebench.studies.tune.confirmation import Confirmation
 from enginebench.studies.tune.folder import RUN_LINES, RUNS, Goal
 from enginebench.studies.tune.report import tune_document
 from enginebench.studies.tune.runner import OutOfTime
-from enginebench.studies.tune.score import MEASURES, NoScore, score_of, summary_of
+from enginebench.studies.tune.score import MEASURES, score_of, summary_of
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.drive import MeasuredRun, RunFailed
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, stages_of
@@ -29,10 +29,8 @@ WORKLOAD = {**meta_of(stages_of((1,), 1.0)).workload, **SLO}
 TPOTS = {"default": 0.03, "concurrency=2": 0.02, "concurrency=4": 0.04}
 
 
-def run(
-    folder: Path, tpot: float, repeat: int = 0, failures: float = 0.0, loads: tuple[int, ...] = (2, 4), name: str = ""
-) -> Path:
-    engine = Engine(name, tpot=tpot, noise=0.02, failures=failures)
+def run(folder: Path, tpot: float, repeat: int = 0, loads: tuple[int, ...] = (2, 4), name: str = "") -> Path:
+    engine = Engine(name, tpot=tpot, noise=0.02)
     return simulate(folder, engine, loads, 6.0, seed=repeat, repeat=repeat, workload=WORKLOAD)
 
 
@@ -137,8 +135,3 @@ def test_a_run_within_nothing_has_less_than_the_least_score(tmp_path: Path) -> N
     summary = summary_of(run(tmp_path / "run", 0.2))
     assert score_of(summary, "goodput", None) == pytest.approx(0.5 / 4.2, rel=0.02)
     assert score_of(summary, "capacity", None) == 1.0
-
-
-def test_a_run_without_answers_has_no_score(tmp_path: Path) -> None:
-    with pytest.raises(NoScore, match=r"^no request was answered \(\d+ \w+\)\.$"):
-        score_of(summary_of(run(tmp_path / "run", 0.03, failures=1.0)), "goodput", None)

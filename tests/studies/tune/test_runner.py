@@ -27,7 +27,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence
         def measured(contender: Contender, number: int) -> MeasuredRun:
             path = tmp_path / f"{number} {contender.name}"
             scores[path] = score(contender, number)
-            return MeasuredRun(path, complete=True, died="engine" if scores[path] == 0 else "")
+            return MeasuredRun(path, complete=True)
 
         return scripted_race(tmp_path, options, measured, monkeypatch, goal="cost", prices=(("", 2.0),))
 
@@ -81,15 +81,6 @@ def test_a_variant_that_ran_before_has_a_second_try(start: Callable[[Sequence[st
     assert tries.count(("concurrency=4", 0)) == 1
     assert tries.count(("default", 2)) == 2
     assert {record.score for record in read_runs(runner.folder)} == {None, 5.0, 4.75, 4.7}
-
-
-def test_a_variant_whose_engine_died_never_wins(
-    start: Callable[[Sequence[str], Score], TuneRunner], tmp_path: Path
-) -> None:
-    runner = start(["concurrency=2,4"], lambda contender, number: 0.0 if "=4" in contender.name else 10.0)
-    runner.run(lambda course: None)
-    reason = f"its engine ended during the run; its output: {tmp_path}/0 concurrency=4/server.log"
-    assert runner.reasons == {"concurrency=4": reason}
 
 
 def test_a_default_that_fails_is_named(start: Callable[[Sequence[str], Score], TuneRunner]) -> None:
