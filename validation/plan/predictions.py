@@ -46,7 +46,7 @@ def predictions_of(study: StudyFolder) -> Iterator[Prediction]:
     for part in study.grid.parts:
         for model in study.grid.models:
             for engine in study.grid.engines:
-                states = study.select(part.name, model.label, engine.label)
+                states = [s for s in study.select(part.name, model.label) if s.cell.engine == engine.label]
                 folders = [path for state in states if (path := study.result(state)) and path.is_dir()]
                 held = _held_out(folders)
                 accepted = bool(held) and max(load.largest_error for load in held) <= MAX_ERROR
