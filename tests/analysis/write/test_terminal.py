@@ -116,7 +116,7 @@ def test_labels_cannot_move_the_cursor_and_long_ones_are_broken() -> None:
 
 
 def test_long_tables_say_how_many_rows_are_left_out() -> None:
-    table = Table("all", "All loads", (Column("x"),), ((Word("1"),),) * 9, rows_shown=4)
+    table = Table("all", "All loads", (Column("x"),), ((Word("1"),),) * 45)
     sections = (Section("all", "All", (table, Text("A sentence."))), Section("more", "Folded", (Text("x"),), True))
     text = printed(documents.document(NoAnswer.NOTHING_MEASURED, sections=sections))
     assert "Left out: 5 more rows (see a wider terminal, the page or --json)." in text
