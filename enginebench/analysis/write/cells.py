@@ -93,12 +93,6 @@ def place_text(axis: Axis, x: float) -> str:
     return clean(axis.names[round(x)]) if axis.names else load_number(x)
 
 
-def share_text(share: float, n: int) -> str:
-    """Write a share in a sentence: `403 of 403`, `0 of 97`, `96.7 % of 245`."""
-    within = round(share * n)
-    return f"{within:,} of {n:,}" if within in {0, n} or n < 100 else f"{format_value(share, 'share')} of {n:,}"
-
-
 def change_text(estimate: Estimate, share: bool = False) -> tuple[str, str]:
     """Write a ratio of new over old as ("28 % lower", "[25, 31]"), and a difference of shares in points."""
     value = estimate.value or 0.0

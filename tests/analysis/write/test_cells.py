@@ -5,7 +5,7 @@ import math
 import pytest
 
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
-from enginebench.analysis.write.cells import change_text, clean, glued, share_text, show, signs_of
+from enginebench.analysis.write.cells import change_text, clean, glued, show, signs_of
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis import documents
 from tests.support.analysis.documents import LADDER, UNKNOWN, capacity, verdict
@@ -117,10 +117,6 @@ def test_lines_are_not_broken_within_numbers() -> None:
         "llama,",
         "≤\u00a010\u00a0%",
     ]
-
-
-def test_shares_of_few_requests_are_counts() -> None:
-    assert [share_text(0.5, 98), share_text(0.5, 100)] == ["49 of 98", "50 % of 100"]
 
 
 def test_an_interval_that_ends_at_no_change_has_one_direction() -> None:
