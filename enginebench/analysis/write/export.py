@@ -36,10 +36,8 @@ FORMULA = r"^[=+\-@\t\r]"  # a spreadsheet would run such text
 def write(document: Document, path: Path, inside: bool = False) -> None:
     """Write to a file that the user named, or `inside` a folder that may come from elsewhere, where links are replaced.
 
-    Raises `UserMistake` for a suffix that names no format, `OSError` if the file cannot be written.
+    Raises `UserMistake` if there is no chart to write, `OSError` if the file cannot be written.
     """
-    if path.suffix not in WRITERS:
-        raise UserMistake(f"{path} names no format: use {', '.join(WRITERS)}.")
     if path.suffix == ".md":
         _write_markdown(document, path, inside)
     else:
