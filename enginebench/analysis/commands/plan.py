@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from enginebench.analysis.commands.output import AllowInvalid, Output, check_formats, deliver
+from enginebench.analysis.commands.report import RUNS, read_runs
 from enginebench.analysis.settings import PlanSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
-
-RUNS = typer.Argument(
-    help="Runs (folders or ids), or folders of runs, of one engine or of several to compare. Default: the newest run.",
-    metavar="RUNS",
-    show_default=False,
-)
 
 
 @with_flags(RunsSettings, PlanSettings)
@@ -50,7 +43,6 @@ def plan(
     check_formats(output or ())
     if settings.peak is None or not settings.slo:
         raise UserMistake("a plan needs a peak and an objective: --peak 80 --slo ttft_p99=1s.")
-    from enginebench.analysis.commands.report import read_runs
     from enginebench.analysis.frame import frame_of
     from enginebench.analysis.plan.replicas import separated
     from enginebench.analysis.plan.report import plan_document
