@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from enginebench.analysis.answer import (
     Answer,
@@ -295,32 +295,14 @@ def _replicas(answer: ReplicasAnswer) -> str:
     if len(answer.candidates) == 1:
         return f"Plan {count} for {peak}{_month(first, ' a month')}{_unsure(first)}."
     equal = [candidate for candidate in planned if (candidate.number, candidate.month) == (first.number, first.month)]
-    others = planned[len(equal) :]
     names = in_words([clean(candidate.name) for candidate in equal], "or")
     names = names if len(equal) <= MAX_NAMES else f"{clean(first.name)} or of {len(equal) - 1} others"
     text = f"Plan {count} of {names} for {peak}{_month(first, ' a month')}{_unsure(first)}"
-    last = first
-    if others and len(equal) == 1:
-        last, *others = others
-        text += f", or {last.number:,} of {clean(last.name)}{_month(last)}{_unsure(last)}"
+    if len(planned) > len(equal) == 1:
+        second = planned[1]
+        text += f", or {second.number:,} of {clean(second.name)}{_month(second)}{_unsure(second)}"
     not_planned = [f"{names} cannot be planned: {reason}" for reason, names in _by_reason(without).items()]
-    return f"{'; '.join([text, *_further(last, others), *not_planned])}."
-
-
-def _further(last: Replicas, further: Sequence[Replicas]) -> Iterator[str]:
-    """Compare further candidates with the last one that has been named: `2 others cost more`."""
-    if not further:
-        return
-    if len(further) == 1:
-        (candidate,) = further
-        cost = "" if candidate.month is None else f", ${significant(candidate.month)}"
-        yield f"{clean(candidate.name)} needs {candidate.number:,}{cost}"
-        return
-    priced = last.month is not None
-    values = [(candidate.month if priced else candidate.number) or 0 for candidate in (last, *further)]
-    verb, equal = ("cost", "as much") if priced else ("need", "as many")
-    more = "more" if min(values[1:]) > values[0] else f"{equal} or more"
-    yield f"{counted(len(further), 'other')} {verb}{'s' if len(further) == 1 else ''} {more}"
+    return f"{'; '.join([text, *not_planned])}."
 
 
 def _by_reason(candidates: Sequence[Replicas]) -> dict[str, str]:
