@@ -47,7 +47,8 @@ class SameAnswers:
 
 
 def answers(frame: Frame) -> Section:
-    tables = (_graded(frame), _answers(frame), quality(frame.runs, frame.names))
+    qualities = {run.label: run.quality for run in frame.runs if run.quality is not None}
+    tables = (_graded(frame), _answers(frame), quality_table(qualities))
     blocks: tuple[Block, ...] = tuple(table for table in tables if table is not None)
     return Section("answers", "Answers", blocks)
 
@@ -150,14 +151,8 @@ def _answered(run: RunSummary, label: str) -> pl.LazyFrame | None:
     return scan(table).filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")
 
 
-def quality(runs: Sequence[RunSummary], names: Sequence[str]) -> Table | None:
-    """Show how well each engine predicts a fixed text. `None` if no engine gave log-probabilities."""
-    asked = {run.label: run.quality for run in runs if run.quality is not None}
-    return quality_table({name: asked[name] for name in names if name in asked})
-
-
 def quality_table(qualities: Mapping[str, Quality]) -> Table | None:
-    """Compare with the first engine that has log-probabilities."""
+    """Show how well each engine predicts a fixed text, against the first that has log-probabilities."""
     base = next((quality for quality in qualities.values() if quality.logprobs), None)
     if base is None:
         return None
