@@ -55,7 +55,6 @@ class Tested:
     profile: Profile = ()
     trace: str | None = None
     seconds: tuple[float, float] | None = None
-    requests: int = 0
     formats: dict[str, str] = field(default_factory=dict)
     remote: bool = False
     random_weights: bool = False
@@ -101,7 +100,6 @@ def tested(engines: Sequence[EngineRuns]) -> Tested:
         profile=next(iter(profiles)) if len(profiles) == 1 else (),
         trace=next(iter(traces)) if len(traces) == 1 else None,
         seconds=(min(windows), max(windows)) if windows else None,
-        requests=sum(stage.requests for stage in stages),
         repeats=(min(counts), max(counts)),
         interleaved=interleaved(engines),
         formats={label: str(name) for label, names in formats.items() if len(names) == 1 for name in names},

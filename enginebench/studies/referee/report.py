@@ -88,7 +88,7 @@ def document_of(tool: str, exit_code: int, true: Observation, reported: Observat
     columns = (Column("", text=True), Column("true"), Column("reported"), Column("error"))
     return Document(
         title=f"{tool} next to a server of known timing",
-        tested=replace(tested, output_tokens=true.stage.value(OUTPUT_TOKENS), requests=true.answered),
+        tested=replace(tested, output_tokens=true.stage.value(OUTPUT_TOKENS)),
         objectives=(),
         answer=_answer(tool, exit_code, true, reported),
         candidates=Table(

@@ -60,7 +60,6 @@ TESTED = Tested(
     profile=(),
     trace=None,
     seconds=(6.0, 20.0),
-    requests=138,
     repeats=(1, 1),
     interleaved=False,
     formats={},
