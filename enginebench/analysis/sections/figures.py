@@ -171,9 +171,7 @@ def pareto(frame: Frame) -> Figure | None:
         for stage in frame.stages:
             speed, output = (engine.value(stage.label, name) for name in (USER_THROUGHPUT, THROUGHPUT))
             if speed and output:
-                verdict = frame.verdict(engine.label, stage.label)
-                status, confirmed = (None, True) if verdict is None else (verdict.status, verdict.confirmed)
-                points.append(Point(speed, output, label=stage.label, status=status, confirmed=confirmed))
+                points.append(replace(_point(frame, engine.label, stage, Estimate(output)), x=speed))
         series += [Series(engine.label, tuple(points))] if points else []
     if not series:
         return None
