@@ -19,17 +19,12 @@ class Colour:
 
 
 PAGE = Colour("#fdfdfc", "#15181d")
-INK = Colour("#1c2127", "#e7e9ec")
-MUTED = Colour("#5c6570", "#9ba5b1")
-GRID = Colour("#e6e8eb", "#2b3038")
-SHADE = Colour("#eff1f3", "#21262d")  # steady windows
 PAGE_COLOURS = {
     "page": PAGE,
-    "ink": INK,
-    "muted": MUTED,
-    "grid": GRID,
-    "shade": SHADE,
-    "card": Colour("#ffffff", "#1b1f25"),
+    "ink": Colour("#1c2127", "#e7e9ec"),
+    "muted": Colour("#5c6570", "#9ba5b1"),
+    "grid": Colour("#e6e8eb", "#2b3038"),
+    "shade": Colour("#eff1f3", "#21262d"),  # steady windows
     "good": Colour("#0b7d61", "#45c4a2"),
     "warn": Colour("#8a5a00", "#f0c060"),
     "warn-shade": Colour("#fdf6e6", "#2d2616"),
