@@ -104,7 +104,8 @@ class _Drawing:
         yield from self._vertical_axis()
         yield from self._horizontal_axis()
         for index, part in enumerate(self.series):
-            self._keep_clear(self._places(index, part))
+            for x, y, _ in self._places(index, part):
+                self.labels.point(x, y)
         limit = list(self._limit())
         for index, part in enumerate(self.series):
             slot = self.slots.get(part.name, index)
@@ -115,11 +116,6 @@ class _Drawing:
         yield from self._names()
         yield from self._marks()
         yield from self._legend()
-
-    def _keep_clear(self, places: Sequence[tuple[float, float, Point]]) -> None:
-        """Keep labels off the points."""
-        for x, y, _ in places:
-            self.labels.point(x, y)
 
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
