@@ -261,12 +261,11 @@ class Warning:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """The next step: a command, its purpose (a key of `write/phrases.py`), and its approximate seconds. `varied`: the
-    command asks for answers of varied length, as the runs did not."""
+    """The next step: a command and its purpose, a key of `write/phrases.py`. `varied`: the command asks for answers of
+    varied length, as the runs did not."""
 
     purpose: str
     command: tuple[str, ...] = ()
-    seconds: float | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     varied: bool = False
 

@@ -166,10 +166,9 @@ def legend_line(signs: Sequence[tuple[str, str]]) -> str:
 
 
 def next_line(step: NextStep) -> str:
-    """`Find and confirm the limit of vllm, between 8 and 16 users (about 4 min)`"""
+    """`Find the highest load of vllm within the SLO, between 8 and 16 users`"""
     text = PURPOSES[step.purpose].format(**{name: clean(value) for name, value in step.names.items()})
-    text += ", with answers of varied length" if step.varied else ""
-    return text if step.seconds is None else f"{text} ({about(step.seconds)})"
+    return f"{text}, with answers of varied length" if step.varied else text
 
 
 def next_command(step: NextStep) -> str:
@@ -178,14 +177,6 @@ def next_command(step: NextStep) -> str:
 
 def next_title(step: NextStep) -> str:
     return "Next" if step.command else "Now"
-
-
-def about(seconds: float) -> str:
-    """Write an estimate with at most two digits: `about 50 s`, `about 4 min`, `about 2 h`."""
-    for size, unit in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"about {seconds / size:.0f} {unit}"
-    return f"about {max(10 * round(seconds / 10), 10)} s"
 
 
 def limit_title(figure: Figure, unit: ShownUnit | None = None) -> str:

@@ -69,7 +69,7 @@ def test_the_page_says_what_the_terminal_says() -> None:
         "users status within the SLO TTFT p95 TPOT p95 output tokens/s 1 met 9 of 9 48.0 ms 16.5 ms 60.1",
         "8 met* 46 of 46* 80.3 ms 27.1 ms 277",
         "* not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
-        "Next: Find the highest load of mock within the SLO, between 8 and 16 users (about 4 min) enginebench run",
+        "Next: Find the highest load of mock within the SLO, between 8 and 16 users enginebench run",
         "Warning warn only 46 requests at 8 users (mock, 8 users) → measure longer",
         "To repeat it How it was measured",
     ):

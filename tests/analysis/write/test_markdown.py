@@ -32,7 +32,7 @@ SLO: time to first token (TTFT) p95 ≤ 600 ms and time per output token (TPOT) 
 
 ![TTFT p95 by load](charts/ttft.svg)
 
-**Next:** Find the highest load of mock within the SLO, between 8 and 16 users (about 4 min)
+**Next:** Find the highest load of mock within the SLO, between 8 and 16 users
 
 ```sh
 enginebench run capacity http://127.0.0.1:8300 --slo ttft_p95=600ms,tpot_p95=60ms

@@ -142,22 +142,16 @@ def test_the_legend_has_what_the_document_uses() -> None:
     ("step", "title", "line"),
     [
         (
-            NextStep("bracket", ("enginebench", "run"), 240.0, {"engine": "mock", "load": "8", "beyond": "16 users"}),
+            NextStep("bracket", ("enginebench", "run"), {"engine": "mock", "load": "8", "beyond": "16 users"}),
             "Next",
-            "Find the highest load of mock within the SLO, between 8 and 16 users (about 4 min)",
+            "Find the highest load of mock within the SLO, between 8 and 16 users",
         ),
-        (
-            NextStep("higher", ("x",), 47.0, {"engine": "a", "load": "8 users"}),
-            "Next",
-            "Test a above 8 users (about 50 s)",
-        ),
-        (NextStep("buy", (), None, {"engine": "b\x1b", "replicas": "5 replicas"}), "Now", "Deploy 5 replicas of b"),
+        (NextStep("buy", (), {"engine": "b\x1b", "replicas": "5 replicas"}), "Now", "Deploy 5 replicas of b"),
         (
             NextStep("higher", ("x",), names={"engine": "a", "load": "8 users"}, varied=True),
             "Next",
             "Test a above 8 users, with answers of varied length",
         ),
-        (NextStep("search", ("x",), 8000.0), "Next", "Find the highest load within the SLO (about 2 h)"),
     ],
 )
 def test_what_to_do_next(step: NextStep, title: str, line: str) -> None:

@@ -54,7 +54,6 @@ TTFT p95, SLO ≤ 600 ms
          1                              4              8              16
 
 Next     Find the highest load of mock within the SLO, between 8 and 16 users
-         (about 4 min)
          enginebench run capacity http://127.0.0.1:8300 --slo ttft_p95=600ms,tpot_p95=60ms
 
 Warning

@@ -141,7 +141,6 @@ def quick() -> Document:
         step=NextStep(
             "bracket",
             ("enginebench", "run", "capacity", "http://127.0.0.1:8300", "--slo", "ttft_p95=600ms,tpot_p95=60ms"),
-            240.0,
             {"engine": "mock", "load": "8", "beyond": "16 users"},
         ),
         sections=(
