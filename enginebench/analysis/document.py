@@ -303,16 +303,16 @@ class Document:
     shown anywhere, in tidy form; `exit_code` is 0 good, 1 an objective missed or a regression, 2 invalid, 3 not enough
     evidence."""
 
-    title: str
     tested: Tested
-    objectives: tuple[Objective, ...]
     answer: Answer
-    candidates: Table | None
-    figure: Figure | None
-    next: NextStep | None
-    warnings: tuple[Warning, ...]
-    sections: tuple[Section, ...]
     frame: pl.DataFrame
+    title: str = ""
+    objectives: tuple[Objective, ...] = ()
+    candidates: Table | None = None
+    figure: Figure | None = None
+    next: NextStep | None = None
+    warnings: tuple[Warning, ...] = ()
+    sections: tuple[Section, ...] = ()
     exit_code: int = 0
     sliders: Sliders | None = None
 

@@ -73,7 +73,6 @@ def report_document(
         answer, table, figure, step, shown = answer_of_start(frame), phases, None, None, (setup, numbers)
     sections = [section(frame) for section in shown]
     return Document(
-        title="",
         tested=frame.tested,
         objectives=frame.objectives,
         answer=answer,

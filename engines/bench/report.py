@@ -91,12 +91,9 @@ def bench_document(result: BenchResult) -> Document:
     return Document(
         title="bench",
         tested=Tested.from_benches(models, names, result.host, result.made_at, rounds),
-        objectives=(),
         answer=answer(series),
         candidates=candidates(series, formats),
         figure=figure(series),
-        next=None,
-        warnings=(),
         sections=sections(result, series),
         frame=frame(result.rows),
     )

@@ -67,7 +67,6 @@ def plan_document(
         Section("fit", "What a step of the engine takes", (*_fits(plans),)),
     )
     return Document(
-        title="",
         tested=frame.tested,
         objectives=frame.objectives,
         answer=planned if comparable else NoAnswer.DIFFERENT_WORKLOADS,

@@ -52,11 +52,8 @@ def gate_document(gate: Gate, tested: Tested, warnings: Sequence[Warning] = ()) 
     return Document(
         title="Gate",
         tested=tested,
-        objectives=(),
         answer=answer(gate),
         candidates=worse if worse.rows else None,
-        figure=None,
-        next=None,
         warnings=tuple(warnings),
         sections=(Section(KEY, "All checks", (table(KEY, gate.checks),), folded=True),),
         frame=pl.DataFrame([row for check in gate.checks for row in check_rows(check)], schema=SCHEMA),

@@ -43,13 +43,9 @@ def document_of(calibration: Calibration) -> Document:
     return Document(
         title="calibration",
         tested=Tested.from_benches((), ("load generator",), calibration.host, calibration.made_at, 1),
-        objectives=(),
         answer=_answer(calibration),
         candidates=_table(calibration),
         figure=_figure(calibration),
-        next=None,
-        warnings=(),
-        sections=(),
         frame=pl.DataFrame(
             [
                 {

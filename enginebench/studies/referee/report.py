@@ -89,7 +89,6 @@ def document_of(tool: str, exit_code: int, true: Observation, reported: Observat
     return Document(
         title=f"{tool} next to a server of known timing",
         tested=replace(tested, output_tokens=true.stage.value(OUTPUT_TOKENS)),
-        objectives=(),
         answer=_answer(tool, exit_code, true, reported),
         candidates=Table(
             "errors",
@@ -97,10 +96,6 @@ def document_of(tool: str, exit_code: int, true: Observation, reported: Observat
             columns,
             tuple(_cells(row, true, reported) for row in ROWS if row.read(true).value is not None),
         ).without_empty_columns(),
-        figure=None,
-        next=None,
-        warnings=(),
-        sections=(),
         frame=pl.DataFrame(list(_frame_rows(true, reported)), schema=SCHEMA),
     )
 

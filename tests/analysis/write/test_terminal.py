@@ -125,5 +125,5 @@ def test_long_tables_say_how_many_rows_are_left_out() -> None:
 
 def test_a_command_is_one_line_however_long() -> None:
     step = NextStep("search", ("enginebench", *("run",) * 60))
-    lines = printed(documents.document(NoAnswer.NOTHING_MEASURED, step=step)).splitlines()
+    lines = printed(documents.document(NoAnswer.NOTHING_MEASURED, next=step)).splitlines()
     assert lines[-1].endswith("enginebench" + " run" * 60)

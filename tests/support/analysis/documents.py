@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import polars as pl
 
@@ -93,21 +94,9 @@ def capacity(
 LADDER = {1.0: verdict(9, 9), 4.0: verdict(31, 31), 8.0: verdict(46, 46, confirmed=False), 16.0: verdict(3, 52, False)}
 
 
-def document(
-    answer: Answer,
-    candidates: Table | None = None,
-    figure: Figure | None = None,
-    tested: Tested = TESTED,
-    objectives: tuple[Objective, ...] = SLO,
-    sections: tuple[Section, ...] = (),
-    warnings: tuple[Warning, ...] = (),
-    step: NextStep | None = None,
-    frame: pl.DataFrame | None = None,
-    exit_code: int = 0,
-    title: str = "Load test",
-) -> Document:
-    rows = pl.DataFrame(schema=SCHEMA) if frame is None else frame
-    return Document(title, tested, objectives, answer, candidates, figure, step, warnings, sections, rows, exit_code)
+def document(answer: Answer, candidates: Table | None = None, figure: Figure | None = None, **more: Any) -> Document:
+    usual: dict[str, Any] = {"tested": TESTED, "objectives": SLO, "frame": pl.DataFrame(schema=SCHEMA)}
+    return Document(answer=answer, candidates=candidates, figure=figure, **usual | {"title": "Load test"} | more)
 
 
 def seconds(value: float | None, low: float | None = None, high: float | None = None) -> Number:
@@ -138,7 +127,7 @@ def quick() -> Document:
         warnings=(
             Warning("few_requests", "warn", "only 46 requests at 8 users", "measure longer", ("mock",), ("8 users",)),
         ),
-        step=NextStep(
+        next=NextStep(
             "bracket",
             ("enginebench", "run", "capacity", "http://127.0.0.1:8300", "--slo", "ttft_p95=600ms,tpot_p95=60ms"),
             {"engine": "mock", "load": "8", "beyond": "16 users"},
@@ -201,7 +190,7 @@ def contenders() -> Document:
         TESTED, engines=("a", "b"), target=None, loads=(8.0, 10.0, 12.0, 24.0, 28.0), seconds=(16.0, 16.0),
         repeats=(3, 3), interleaved=True,
     )  # fmt: skip
-    return document(best, Table("candidates", "", columns, rows, engines=0), load_figure(series), tested)
+    return document(best, Table("candidates", "", columns, rows, engines=0), load_figure(series), tested=tested)
 
 
 def burst() -> Document:
@@ -222,7 +211,7 @@ def burst() -> Document:
     )
     answer = BurstAnswer("mock", "", False, 30.1, 91.0, True, 0)
     tested = replace(TESTED, open_loop=True, unit="req/s", loads=(4.0, 12.0))
-    return document(answer, None, figure, tested, ONE_OBJECTIVE, exit_code=1)
+    return document(answer, None, figure, tested=tested, objectives=ONE_OBJECTIVE, exit_code=1)
 
 
 def gate() -> Document:
