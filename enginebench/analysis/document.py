@@ -218,20 +218,13 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A fixed sentence about a section."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Code:
     """Commands or other text to copy."""
 
     lines: tuple[str, ...]
 
 
-Block = Table | Figure | Text | Code
+Block = Table | Figure | Code
 
 
 @dataclass(frozen=True, slots=True)

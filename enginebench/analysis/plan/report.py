@@ -19,7 +19,6 @@ from enginebench.analysis.document import (
     SliderEngine,
     Sliders,
     Table,
-    Text,
     Tone,
     Word,
     count,
@@ -133,7 +132,7 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
         yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0).without_empty_columns()
 
 
-def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table | Text]:
+def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
     """Show the smallest sufficient fleet by simulation and the next smaller one, or why there is none."""
     rows: list[tuple[Cell, ...]] = []
     for plan in plans:
@@ -154,13 +153,10 @@ def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table | T
         Column("requests within the limits, worst of 20"),
     )
     if rows:
+        bounded = in_words([plan.name for plan in plans if plan.replicas.at_most])
         title = f"Simulated at {settings.load.label}"
+        title += f"; fewer of {bounded} may be enough, with more load on each than was measured" if bounded else ""
         yield Table("fleets", title, columns, tuple(rows), 0).without_empty_columns()
-    if bounded := [plan.name for plan in plans if plan.replicas.at_most]:
-        yield Text(
-            f"Fewer replicas of {in_words(bounded)} may be enough: with fewer, each would get more load than the "
-            f"measurements support."
-        )
 
 
 def _fleet(name: str, at: Attainment, sustained: Cell, settings: PlanSettings) -> tuple[Cell, ...]:
@@ -175,7 +171,7 @@ def _fleet(name: str, at: Attainment, sustained: Cell, settings: PlanSettings) -
     )
 
 
-def _errors(plans: Sequence[Plan]) -> Iterator[Table | Text]:
+def _errors(plans: Sequence[Plan]) -> Iterator[Table]:
     rows: list[tuple[Cell, ...]] = [
         (Word(plan.name), Word(held.stage), *(_error(held.errors[figure]) for figure in FIGURES))
         for plan in plans
@@ -184,11 +180,8 @@ def _errors(plans: Sequence[Plan]) -> Iterator[Table | Text]:
     ]
     columns = (ENGINE, Column("load", text=True), *(Column(title) for title in FIGURES.values()))
     if rows:
-        yield Table("errors", "Each load predicted from a fit to the others", columns, tuple(rows), 0)
-        yield Text(
-            f"The fit is poor, and the plan is made from the measured capacity alone, if a prediction is more than "
-            f"{format_share(MAX_ERROR)} off. If both numbers of replicas are known and differ, trust the measured one."
-        )
+        title = f"Each load predicted from a fit to the others; more than {format_share(MAX_ERROR)} off is a poor fit"
+        yield Table("errors", title, columns, tuple(rows), 0)
 
 
 def _error(error: float) -> Cell:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from enginebench.analysis.document import Block, Cell, Code, Document, Figure, Number, Table, Text, Warning, Word
+from enginebench.analysis.document import Block, Cell, Code, Document, Figure, Number, Table, Warning, Word
 from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import clean, show
 from enginebench.analysis.write.chart_table import chart_table
@@ -89,8 +89,6 @@ def _block(block: Block, pictures: Mapping[str, str]) -> list[str]:
             return [f"### {escaped(block.title)}" if block.title else "", table(block)]
         case Figure():
             return _figure(block, pictures)
-        case Text():
-            return [escaped(block.text)]
         case Code():
             return [_code(block.lines)]
 

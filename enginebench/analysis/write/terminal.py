@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from enginebench.analysis.answer import GateAnswer
-from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Text, Tone, Warning
+from enginebench.analysis.document import Block, Code, Column, Document, Figure, Table, Tone, Warning
 from enginebench.analysis.write import phrases
 from enginebench.analysis.write.cells import NO_BREAK, Shown, clean, glued, show
 from enginebench.analysis.write.sentence import sentence
@@ -203,8 +203,6 @@ def _print_block(console: Console, block: Block, heading: str) -> None:
     match block:
         case Table():
             print_table(console, replace(block, title="") if block.title == heading else block)
-        case Text():
-            console.print(_wrapped(clean(block.text), console.width))
         case Code():
             for line in block.lines:
                 console.print(RichText(f"  {clean(line)}"), soft_wrap=True)

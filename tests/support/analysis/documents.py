@@ -30,7 +30,6 @@ from enginebench.analysis.document import (
     Series,
     Span,
     Table,
-    Text,
     Tone,
     Warning,
     Word,
@@ -134,7 +133,7 @@ def quick() -> Document:
         ),
         sections=(
             Section("repeat", "To repeat it", (Code(("enginebench quick http://127.0.0.1:8300",)),)),
-            Section("how", "How it was measured", (Text("Latencies count from the instant a request was due."),), True),
+            Section("how", "How it was measured", (Code(("uname -a",)),), True),
         ),
     )
 
