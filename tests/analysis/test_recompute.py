@@ -13,16 +13,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from enginebench.analysis.data.run_data import load_run
-from enginebench.analysis.document import Number
 from enginebench.analysis.summary.run_summary import summarise, write_summary
-from enginebench.analysis.write.cells import show
-from enginebench.cli import app
 from enginebench.records.metrics import QUANTITIES, REQUEST_METRICS
 from enginebench.records.slo import parse_objectives
-from enginebench.records.view import Estimate
 from tests.support.analysis import recompute
 from tests.support.analysis.recompute import NS, Stage
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate
@@ -246,15 +241,3 @@ def test_flow(summary: dict[str, Any], stages: list[Stage]) -> None:
         a, b = round(k * step * NS), round((k + 1) * step * NS)
         assert summary["flow"]["in_flight"][k] == pytest.approx(recompute.in_flight(lines, a, b))
         assert summary["flow"]["throughput"][k] == pytest.approx(recompute.tokens_between(lines, a, b) / step)
-
-
-def test_the_page_shows_the_numbers_of_the_summary(synthetic: Path, summary: dict[str, Any]) -> None:
-    slo = [word for name, limit in LIMITS.items() for word in ("--slo", f"{name}_p90={limit}")]
-    done = CliRunner().invoke(app, ["report", str(synthetic), *slo, "--allow-invalid"])
-    assert done.exit_code in {0, 1, 3}, done.output
-    page = (synthetic / "report.html").read_text()
-    for stage in summary["stages"]:
-        for name in ("ttft_user" if stage["is_open"] else "ttft", "tpot"):
-            value = stage["metrics"][name]["percentiles"]["p50"]["value"]
-            assert show(Number(Estimate(value), "s")).line in page, name
-        assert show(Number(Estimate(stage["quantities"]["throughput"]["value"]), "tokens/s")).line.split()[0] in page
