@@ -1,33 +1,15 @@
-"""docs/comparing.md and the GitHub Action say what the commands do."""
+"""docs/comparing.md and docs/statistics.md say what a gate does."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-
-import pytest
-from typer import Context
-from typer.main import get_group
 
 from enginebench.analysis.settings import CRITICAL
 from enginebench.analysis.verdict.gate import FALSE_ALARMS, MIN_RUNS, WARNING
-from enginebench.cli import app
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE, ACTION = (DOCS / "comparing.md").read_text(), (DOCS.parent / "action.yml").read_text()
-
-
-@pytest.mark.parametrize("text", [PAGE, ACTION], ids=["page", "action"])
-def test_every_option_that_is_shown_exists(text: str) -> None:
-    commands = get_group(app)
-    shown = re.findall(r"enginebench\"? (compare|gate|import|report) ([^\n`#|]*)", text)
-    assert shown
-    for name, arguments in shown:
-        command = commands.get_command(Context(commands), name)
-        assert command is not None
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert set(re.findall(r"--[a-z-]+", arguments)) <= known, f"{name} {arguments}"
+PAGE = (DOCS / "comparing.md").read_text()
 
 
 def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -> None:
