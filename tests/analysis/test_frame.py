@@ -189,25 +189,6 @@ def test_other_workloads_are_not_compared(runs: list[RunSummary]) -> None:
     assert document.exit_code == INVALID
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        (Kind.FORMAT, {"engine": {"name": "slow", "dtype": "float32"}}),
-        (Kind.MODEL, {"model": "another"}),
-        (Kind.VERSION, {"versions": {"enginebench": "0.0.9"}}),
-        (Kind.MACHINE, {"host": {"cpu": "Another CPU"}}),
-        (Kind.CLIENT, {"workers": 4}),
-    ],
-)
-def test_other_differences_are_named_and_compared(
-    runs: list[RunSummary], kind: Kind, changes: dict[str, object]
-) -> None:
-    changed = [replace(run, **changes) for run in of_label(runs, "slow")]  # type: ignore[arg-type]
-    frame = frame_of([*of_label(runs, "fast"), *changed])
-    assert kind in [difference.kind for difference in frame.differences]
-    assert isinstance(report_document(frame).answer, BestAnswer)
-
-
 def test_a_missed_objective_is_exit_code_1(frame: Frame, runs: list[RunSummary]) -> None:
     assert exit_code(frame, ()) == MISSED
     assert exit_code(frame_of(of_label(runs, "fast")), ()) == GOOD

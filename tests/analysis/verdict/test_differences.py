@@ -29,6 +29,7 @@ PLAIN: dict[str, Any] = {"engine": {"name": "x", "dtype": "bfloat16"}}
         pytest.param({"engine": {"name": "x", "dtype": "q8_0"}}, Kind.FORMAT, False, id="number format"),
         pytest.param({"versions": {"enginebench": "0.2.0"}}, Kind.VERSION, False, id="version"),
         pytest.param({"host": {"cpu": "Other CPU"}}, Kind.MACHINE, False, id="machine"),
+        pytest.param({"workers": 4}, Kind.CLIENT, False, id="load generator"),
     ],
 )
 def test_a_difference_is_named_and_only_the_workload_forbids_a_comparison(
