@@ -181,7 +181,6 @@ class Axis:
 
     title: str
     unit: str = ""
-    logarithmic: bool = False
     names: tuple[str, ...] = ()
 
 

@@ -189,7 +189,7 @@ def figure(series: Sequence[Measured]) -> Figure | None:
         lines += [Series(engine, tuple(points))] if points else []
     if max((len(line.points) for line in lines), default=0) < 2:
         return None
-    x, y = Axis("prompt tokens", logarithmic=True), Axis("prefill", "tokens/s", logarithmic=True)
+    x, y = Axis("prompt tokens"), Axis("prefill", "tokens/s")
     return Figure("prefill", "Prefill tokens/s by length of the prompt", "load", x, y, tuple(lines))
 
 

@@ -270,7 +270,7 @@ def chart(results: Results) -> str:
         series.setdefault(TOOLS[tool].name, []).append(Point(users, error, label=str(users)))
     lines = tuple(Series(tool.name, tuple(series[tool.name])) for tool in TOOLS.values() if tool.name in series)
     title = f"Error of TTFT p99, {TOKENS} tokens, one every {results.itl:g} ms"
-    axes = Axis("streams", logarithmic=True), Axis("TTFT error p99", "ms", logarithmic=True)
+    axes = Axis("streams"), Axis("TTFT error p99", "ms")
     return svg(Figure("ttft_error", title, "load", *axes, lines), standalone=True)
 
 

@@ -26,7 +26,6 @@ from enginebench.records.metrics import (
 from enginebench.records.slo import FAILURES, Objective
 from enginebench.records.view import Estimate, StageView
 
-LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithmic
 FLOW = (QUANTITY_BY_NAME[CONCURRENCY], QUANTITY_BY_NAME[THROUGHPUT])
 
 
@@ -113,15 +112,14 @@ def by_load(frame: Frame, column: Column) -> Figure | None:
 def _over_load(
     frame: Frame, key: str, title: str, axis: Axis, series: Sequence[Series], limit: float | None
 ) -> Figure | None:
-    values = [y for drawn in series for point in drawn.points if (y := point.y) is not None and math.isfinite(y)]
-    if not values:
+    if not any(math.isfinite(point.y) for drawn in series for point in drawn.points if point.y is not None):
         return None
     return Figure(
         key=key,
         title=title,
         kind="load",
         x=_load_axis(frame),
-        y=replace(axis, logarithmic=_logarithmic(values)),
+        y=axis,
         series=tuple(drawn for drawn in series if drawn.points),
         limit=limit,
         at=next((_place(frame, stage) for stage in frame.stages if stage.label == frame.stage), None),
@@ -155,12 +153,7 @@ def _load_axis(frame: Frame) -> Axis:
         if len(units) == 1 and all(number.isdigit() for number, _, _ in parts):
             return Axis(units.pop(), names=tuple(number for number, _, _ in parts))  # `10 prompt tokens`
         return Axis("stage", names=tuple(stage.label for stage in frame.stages))
-    return Axis(frame.stages[0].load_unit, logarithmic=_logarithmic([stage.load for stage in frame.stages]))
-
-
-def _logarithmic(values: list[float]) -> bool:
-    positive = [value for value in values if value > 0]
-    return len(positive) > 1 and max(positive) / min(positive) > LOGARITHMIC
+    return Axis(frame.stages[0].load_unit)
 
 
 def pareto(frame: Frame) -> Figure | None:
@@ -191,13 +184,12 @@ def distributions(frame: Frame) -> Iterator[Figure]:
                     points = zip(CURVE, curves[0], strict=True)
                     series.append(Series(engine.label, tuple(Point(q, value) for q, value in points)))
             if series:
-                values = [value for drawn in series for point in drawn.points if (value := point.y) is not None]
                 yield Figure(
                     key=f"{metric.name}-distribution",
                     title=f"{metric.short_title} at {stage}, by percentile of the answered requests",
                     kind="distribution",
                     x=Axis("percentile"),
-                    y=Axis(metric.short_title, metric.unit, _logarithmic(values)),
+                    y=Axis(metric.short_title, metric.unit),
                     series=tuple(series),
                 )
 

@@ -18,13 +18,13 @@ from enginebench.analysis.write.cells import clean, load_number
 from enginebench.analysis.write.marks import STATUSES, mark, status_of, statuses, steps
 from enginebench.analysis.write.palette import slots_of, variables
 from enginebench.analysis.write.phrases import limit_title
-from enginebench.analysis.write.scale import FONT, LINE, Box, Labels, Scale, scale_of, spread, width_of
+from enginebench.analysis.write.scale import FONT, LINE, Box, Kind, Labels, Scale, scale_of, spread, width_of
 from enginebench.records.formatting import INFINITE, ShownUnit, column_unit, format_value
 
 WIDTH, HEIGHT = 440, 320  # also legible on a phone
 TOP, BOTTOM = 26, 40
 MAX_NAME = 16  # characters of a series' name
-LOGARITHMIC = 20  # durations that span more than this factor are drawn on a logarithmic axis
+LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithmic
 MAX_DODGE = 22  # pixels between the first and the last engine at one load
 LEGEND_GAP = 22  # pixels of a mark and the space around it
 BEYOND = 2  # intervals stretch the axis to at most this factor of the largest value
@@ -79,18 +79,14 @@ class _Drawing:
         series = tuple(part for part in series if part.points)
         points = [point for part in series for point in part.points]
         heights = [point.y for point in points if point.y is not None and math.isfinite(point.y)]
-        marks = [event.y for event in figure.marks if event.y is not None]
         unit = column_unit(figure.y.unit, [*heights, figure.limit])
-        values = [value * unit.scale for value in (*heights, *marks, *_interval_ends(points, heights))]
-        values += [] if figure.limit is None else [figure.limit * unit.scale]
+        limits = [] if figure.limit is None else [figure.limit]
+        values = [value * unit.scale for value in (*heights, *limits, *_interval_ends(points, heights))]
         among_failed = any(point.failed for point in points)
-        positive = [value for value in values if value > 0]
-        apart = bool(positive) and max(positive) > LOGARITHMIC * min(positive)
-        logarithmic = bool(positive) and (figure.y.logarithmic or (figure.y.unit == "s" and apart))
-        top = TOP + (LINE if among_failed else 0)
-        vertical = scale_of(
-            values, HEIGHT - BOTTOM - (LINE + 2 if statuses(points) else 0), top, "log" if logarithmic else "linear"
-        )
+        may_be_log = figure.kind in {"load", "distribution"} or figure.y.unit == "s"
+        kind = _kind([*heights, *limits]) if may_be_log else "linear"
+        bottom, top = HEIGHT - BOTTOM - (LINE + 2 if statuses(points) else 0), TOP + (LINE if among_failed else 0)
+        vertical = scale_of(values, bottom, top, kind)
         ticks = [_tick(tick) for tick in vertical.ticks()] + [INFINITE] * among_failed
         left = 12 + max(map(width_of, ticks), default=0)
         names = [width_of(_name(part)) for part in series] if len(series) > 1 else [0.0]
@@ -274,15 +270,19 @@ def _across(figure: Figure, points: Sequence[Point], plot: Box) -> Scale:
     values = [point.x for point in points] or [0.0]
     if figure.kind == "distribution":
         return scale_of(values, plot.left, plot.right, "tail")
-    if figure.kind == "load" or figure.x.names:
+    if figure.kind == "load":
         edge = MAX_DODGE / 2 + 8
         low, high = min(values), max(values)
-        return Scale(
-            low, high, plot.left + edge, plot.right - edge, "log" if figure.x.logarithmic and low > 0 else "linear"
-        )
+        kind = "linear" if figure.x.names or low <= 0 else _kind(values)
+        return Scale(low, high, plot.left + edge, plot.right - edge, kind)
     values += [end for span in figure.spans for end in (span.start, span.end)]
     values += [event.x for event in figure.marks]
-    return scale_of(values, plot.left, plot.right, "log" if figure.x.logarithmic else "linear", room=1.02)
+    return scale_of(values, plot.left, plot.right, room=1.02)
+
+
+def _kind(values: Sequence[float]) -> Kind:
+    positive = [value for value in values if value > 0]
+    return "log" if positive and max(positive) > LOGARITHMIC * min(positive) else "linear"
 
 
 def _interval_ends(points: Sequence[Point], heights: Sequence[float]) -> list[float]:

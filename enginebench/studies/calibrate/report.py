@@ -99,7 +99,7 @@ def _figure(calibration: Calibration) -> Figure:
         key="errors",
         title="TTFT error p99",
         kind="load",
-        x=Axis("load", "tokens/s", logarithmic=True),
-        y=Axis("TTFT error p99", "s", logarithmic=True),
+        x=Axis("load", "tokens/s"),
+        y=Axis("TTFT error p99", "s"),
         series=tuple(series),
     )

@@ -135,7 +135,7 @@ def quick() -> Document:
 
 
 def load_figure(series: tuple[Series, ...], limit: float | None = 0.6) -> Figure:
-    users, ttft = Axis("load", "users", logarithmic=True), Axis("TTFT p95", "s")
+    users, ttft = Axis("load", "users"), Axis("TTFT p95", "s")
     return Figure("ttft", "TTFT p95 by load", "load", users, ttft, series, limit)
 
 
