@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from html import escape
 
 from enginebench.analysis.document import Block, Cell, Code, Document, Figure, Number, Table, Warning, Word
 from enginebench.analysis.write import phrases
@@ -35,7 +36,7 @@ def markdown(document: Document, pictures: Mapping[str, str] | None = None) -> s
         heading = f"### {escaped(section.title)}"  # a table with the section's title has no heading
         blocks = [part for block in section.blocks for part in _block(block, pictures) if part != heading]
         if section.folded:
-            parts += [f"<details><summary>{_html(section.title)}</summary>", *blocks, "</details>"]
+            parts += [f"<details><summary>{escape(clean(section.title), quote=False)}</summary>", *blocks, "</details>"]
         else:
             parts += [f"## {escaped(section.title)}", *blocks]
     parts.append(escaped(phrases.legend_line(phrases.legend_of_sections(document))))
@@ -64,10 +65,6 @@ def escaped(text: str) -> str:
 
 def _escape(text: str) -> str:
     return _special.sub(r"\\\g<0>", text).replace("@", "@\u2060")
-
-
-def _html(text: str) -> str:
-    return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _warning(warning: Warning) -> str:
