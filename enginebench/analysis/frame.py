@@ -132,14 +132,6 @@ class Frame:
         stages, objectives = self.engine(name).at(stage), self.objectives
         return judge(stages, objectives) if stages and all(s.judgement(o) for s in stages for o in objectives) else None
 
-    @property
-    def verdicts(self) -> Iterator[SloVerdict]:
-        """Yield the verdict on every engine at every load."""
-        yield from (verdict.slo for capacity in self.capacities.values() for verdict in capacity.verdicts)
-        without_capacity = [name for name in self.names if name not in self.capacities]
-        pairs = ((name, stage.label) for name in without_capacity for stage in self.stages)
-        yield from filter(None, (self.verdict(*pair) for pair in pairs))
-
     def classes(self, name: str, stage: str) -> dict[str, list[ClassView]]:
         """Return the classes of an engine's requests at a stage, in each of its repeats."""
         views: dict[str, list[ClassView]] = {}
@@ -152,7 +144,9 @@ class Frame:
         """Return the statuses of all engines and of their classes of requests, at all loads."""
         pairs = [(engine.label, stage.label) for engine in self.engines for stage in self.stages]
         of_classes = {status_of_class(views) for pair in pairs for views in self.classes(*pair).values()}
-        return {verdict.status for verdict in self.verdicts} | {status for status in of_classes if status is not None}
+        verdicts = [self.verdict(*pair) for pair in pairs]
+        known = {verdict.status for verdict in verdicts if verdict is not None}
+        return known | {status for status in of_classes if status is not None}
 
     def compared(self, name: str, over: str | None) -> Comparison | None:
         """Return the comparison of `speed` at the common stage."""
