@@ -178,8 +178,6 @@ class StartAnswer:
 
 
 class TuneOutcome(Enum):
-    """How a confirmation ended."""
-
     CONFIRMED = "confirmed"  # the variant is better than the default
     NONE = "none"  # no variant beats the default
     NOT_CONFIRMED = "not_confirmed"  # a fresh confirmation needs more rounds
@@ -218,8 +216,6 @@ class RefereeAnswer:
 
 
 class NoAnswer(Enum):
-    """Why there is no answer."""
-
     NOTHING_MEASURED = "nothing_measured"
     DIFFERENT_WORKLOADS = "different_workloads"
     NO_COMMON_LOAD = "no_common_load"

@@ -30,8 +30,6 @@ without decimals; `p` as a p value."""
 
 
 class Tone(Enum):
-    """The meaning of a colour."""
-
     PLAIN = ""
     GOOD = "good"
     BAD = "bad"
@@ -101,7 +99,6 @@ def count(number: float | None, tone: Tone = Tone.PLAIN) -> Number:
 
 
 def money(amount: float | Estimate | None) -> Number:
-    """Show US dollars."""
     return Number(amount if isinstance(amount, Estimate) else Estimate(amount), "$", "money")
 
 
@@ -125,7 +122,6 @@ class Table:
     engines: int | None = None
 
     def without_empty_columns(self) -> Table:
-        """Leave out the columns that are empty in every row."""
         kept = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
         columns, rows = tuple(self.columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in self.rows)
         engines = kept.index(self.engines) if self.engines in kept else None
@@ -310,7 +306,6 @@ class Document:
 
     @property
     def blocks(self) -> Iterator[Block]:
-        """Yield the blocks of the first screen, then those of the sections."""
         yield from (block for block in (self.candidates, self.figure) if block is not None)
         for section in self.sections:
             yield from section.blocks

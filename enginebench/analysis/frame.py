@@ -141,7 +141,6 @@ class Frame:
 
     @property
     def statuses(self) -> set[Status]:
-        """Return the statuses of all engines and of their classes of requests, at all loads."""
         pairs = [(engine.label, stage.label) for engine in self.engines for stage in self.stages]
         of_classes = {status_of_class(views) for pair in pairs for views in self.classes(*pair).values()}
         verdicts = [self.verdict(*pair) for pair in pairs]
@@ -274,7 +273,6 @@ def cells(metric: str, statistic: str, unit: str, estimate: Estimate) -> Row:
 
 
 def check_rows(check: Check) -> Iterator[Row]:
-    """Yield the numbers of one check of a gate."""
     name = "runs" if check.column is None else check.column.name
     statistic = "count" if check.column is None else check.column.statistic
     unit = "" if check.column is None else check.column.unit
@@ -293,7 +291,6 @@ def _finding_row(finding: Finding) -> Row:
 
 
 def stage_rows(stage: StageView) -> Iterator[Row]:
-    """Yield every number of one stage of one run."""
     for outcome, count in stage.outcomes.items():
         yield cells(outcome, "count", "requests", Estimate(float(count), n=stage.requests))
     for name, count in stage.counts.items():

@@ -21,8 +21,6 @@ SCRIPTED = "no model (scripted answers)"  # model of the `fake` engine
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A machine, as the runs describe it."""
-
     cpu: str
     cores: int | None
     memory: float | None  # bytes

@@ -65,7 +65,6 @@ def candidates(frame: Frame, replicas: Sequence[Replicas] = (), peak: Load | Non
 
 
 def by_load(frame: Frame) -> Table:
-    """Show every load of a single engine."""
     (engine,) = frame.engines
     rows = [_Row(engine.label, stage.label, stage.load) for stage in frame.stages]
     unit = frame.stages[0].load_unit
@@ -228,7 +227,6 @@ def _cold_start(frame: Frame, row: _Row) -> Cell:
 
 
 def within(verdict: SloVerdict | None) -> Cell:
-    """Show the share of requests within every limit."""
     return None if verdict is None else part(verdict.share, verdict.n)
 
 

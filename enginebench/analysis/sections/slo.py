@@ -76,7 +76,6 @@ def _probes(frame: Frame) -> Block | None:
 
 
 def _classes(frame: Frame) -> Table | None:
-    """Show each class of requests at each load."""
     shown = [column for column in columns("compared", frame.since_due) if isinstance(column.measure, Metric)]
     shown = [column for column in shown if column.statistic == "p95"]
     rows = []

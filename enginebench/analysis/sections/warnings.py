@@ -25,7 +25,6 @@ def warnings(*frames: Frame) -> tuple[Warning, ...]:
 
 
 def doubtful(warned: Sequence[Warning]) -> bool:
-    """Return whether a warning is more than a note."""
     return any(warning.severity != "note" for warning in warned)
 
 

@@ -111,7 +111,6 @@ def change_text(estimate: Estimate, share: bool = False) -> tuple[str, str]:
 
 
 def signs_of(blocks: Iterable[Block]) -> frozenset[str]:
-    """Return the signs that the tables among the blocks use."""
     tables = [block for block in blocks if isinstance(block, Table)]
     return frozenset(sign for table in tables for row in table.rows for cell in row for sign in show(cell).signs)
 

@@ -53,7 +53,6 @@ ENGINES = (
 
 
 def variables(side: Literal["light", "dark"]) -> dict[str, str]:
-    """Return the colour of each CSS variable by name."""
     named = PAGE_COLOURS | {f"e{slot}": colour for slot, colour in enumerate(ENGINES)}
     return {name: getattr(colour, side) for name, colour in named.items()}
 

@@ -96,7 +96,6 @@ class Box:
     bottom: float
 
     def overlap(self, other: Box) -> float:
-        """Return the area that both boxes cover."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.bottom, other.bottom) - max(self.top, other.top)
         return max(width, 0.0) * max(height, 0.0)

@@ -237,7 +237,6 @@ def _remarks(capacity: Capacity) -> str:
 
 
 def _both(best: Contender, following: Contender) -> str:
-    """Say whether the two engines meet the SLO at this load."""
     verdicts = [contender.slo for contender in (best, following)]
     statuses = [verdict.status for verdict in verdicts if verdict is not None]
     if len(statuses) < 2 or Status.NOT_MEASURED in statuses:
@@ -380,7 +379,6 @@ def _gate(answer: GateAnswer) -> str:
 
 
 def _bench(answer: BenchAnswer) -> str:
-    """Name the fastest to decode, and the fastest to prefill."""
     decode, prefill = answer.decode, answer.prefill
     text = f"{clean(decode.best)} decodes {_lead(decode)}"
     if prefill is None:
