@@ -49,7 +49,9 @@ def compare(runs: Runs, baseline: str | None = None, stage: str | None = None) -
     that one of them sustains within the SLO. A comparison has the ratio, its 95 % interval and, from three repeats on,
     whether the difference is significant.
     """
-    return runs.framed(baseline, stage).comparisons
+    from enginebench.analysis.frame import comparison_frame
+
+    return comparison_frame(runs.summaries, baseline, stage).comparisons
 
 
 def plan(runs: Runs, peak: str, price: float | None = None) -> tuple[Replicas, ...]:

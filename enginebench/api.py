@@ -24,7 +24,7 @@ from enginebench.analysis.write.markdown import markdown
 from enginebench.analysis.write.sentence import sentence
 from enginebench.records.formatting import counted
 from enginebench.records.slo import parse_objectives
-from enginebench.settings.schema import UserMistake, choose_from
+from enginebench.settings.schema import UserMistake
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,7 @@ class Runs:
     @cached_property
     def frame(self) -> Frame:
         """The runs ranked, judged and compared."""
-        return self.framed()
-
-    def framed(self, baseline: str | None = None, stage: str | None = None) -> Frame:
-        """Raises `UserMistake` if no run has this label or stage."""
-        labels = {summary.label for summary in self.summaries}
-        stages = {view.label for summary in self.summaries for view in summary.stages}
-        for name, choices in ((baseline, labels), (stage, stages)):
-            if name is not None and name not in choices:
-                raise UserMistake(f"there are no runs of `{name}`; {choose_from(name, sorted(choices))}")
-        return frame_of(self.summaries, baseline, stage=stage)
+        return frame_of(self.summaries)
 
     @property
     def stages(self) -> pl.DataFrame:

@@ -39,6 +39,7 @@ from enginebench.records.metrics import (
 from enginebench.records.slo import Objective
 from enginebench.records.telemetry import GAUGES
 from enginebench.records.view import ClassView, Distribution, Estimate, Finding, StageView
+from enginebench.settings.schema import UserMistake, choose_from
 
 SCHEMA = pl.Schema(
     {
@@ -245,6 +246,16 @@ def frame_of(
         study=study,
         part=part,
     )
+
+
+def comparison_frame(summaries: Sequence[RunSummary], baseline: str | None = None, stage: str | None = None) -> Frame:
+    """Raise `UserMistake` if no run has this label or stage."""
+    labels = {summary.label for summary in summaries}
+    stages = {view.label for summary in summaries for view in summary.stages}
+    for name, choices in ((baseline, labels), (stage, stages)):
+        if name is not None and name not in choices:
+            raise UserMistake(f"there are no runs of `{name}`; {choose_from(name, sorted(choices))}")
+    return frame_of(summaries, baseline, stage=stage)
 
 
 def _capacity_rows(capacity: Capacity) -> Iterator[Row]:

@@ -10,7 +10,7 @@ import typer
 from enginebench.analysis.commands.output import PAGE, AllowInvalid, Output, check_formats, deliver
 from enginebench.analysis.settings import PlanSettings, ReadSettings, RunsSettings
 from enginebench.settings.flags import AsJson, read_settings, with_flags
-from enginebench.settings.schema import UserMistake, choose_from
+from enginebench.settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,18 +126,13 @@ def compare(
     reading: ReadSettings = read_settings(ReadSettings, flags)
     check_formats(output or ())
     summaries = read_runs(names, reading, reading.slo)
-    from enginebench.analysis.frame import frame_of
+    from enginebench.analysis.frame import comparison_frame
     from enginebench.analysis.reports import comparison_document
 
     labels = list(dict.fromkeys(summary.label for summary in summaries))
     if len(labels) < 2:
         raise UserMistake(f"all runs are of {labels[0]}: a comparison needs another engine, or another --label.")
-    if baseline is not None and baseline not in labels:
-        raise UserMistake(f"there are no runs of `{baseline}`; the baseline is one of {', '.join(labels)}.")
-    stages = list(dict.fromkeys(view.label for summary in summaries for view in summary.stages))
-    if stage is not None and stage not in stages:
-        raise UserMistake(f"no run has a stage `{stage}`; {choose_from(stage, stages)}")
-    frame = frame_of(summaries, baseline, stage=stage)
+    frame = comparison_frame(summaries, baseline, stage)
     deliver(comparison_document(frame, allow_invalid), output or (), as_json)
 
 
