@@ -105,7 +105,6 @@ class ReplicasAnswer:
 
     peak: Load
     candidates: tuple[Replicas, ...]
-    complete: bool  # every candidate has a number
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def replicas_answer(peak: Load, replicas: tuple[Replicas, ...]) -> ReplicasAnswe
         month = math.inf if candidate.month is None else candidate.month
         return month if priced else number, number
 
-    return ReplicasAnswer(peak, tuple(sorted(replicas, key=cost)), len(planned) == len(replicas))
+    return ReplicasAnswer(peak, tuple(sorted(replicas, key=cost)))
 
 
 def measured_replicas(capacity: Capacity | None, load: Load) -> int | NotPlanned:

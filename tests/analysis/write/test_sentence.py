@@ -239,33 +239,30 @@ SPEEDS: list[tuple[Answer, str]] = [
 few, many = Replicas("b", b, 5, None, 6570.0), Replicas("a", a, 12, 12, 15768.0)
 REPLICAS: list[tuple[Answer, str]] = [
     (
-        ReplicasAnswer(Users(120), (few, replace(many, capacity=b)), True),
+        ReplicasAnswer(Users(120), (few, replace(many, capacity=b))),
         "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768.",
     ),
     (
-        ReplicasAnswer(
-            Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40)), True
-        ),
+        ReplicasAnswer(Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40))),
         "Plan 12 replicas of a, c or d for 100 users, $15,768 a month (not confirmed).",
     ),
     (
-        ReplicasAnswer(Users(120), (few, replace(few, name="c", capacity=b)), True),
+        ReplicasAnswer(Users(120), (few, replace(few, name="c", capacity=b))),
         "Plan 5 replicas of b or c for 120 users, $6,570 a month.",
     ),
     (
-        ReplicasAnswer(Users(120), (few, many, replace(many, name="d")), True),
+        ReplicasAnswer(Users(120), (few, many, replace(many, name="d"))),
         "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed).",
     ),
     (
-        ReplicasAnswer(Users(80), (Replicas("b", b, 4, None, 5800.0),), True),
+        ReplicasAnswer(Users(80), (Replicas("b", b, 4, None, 5800.0),)),
         "Plan 4 replicas for 80 users, $5,800 a month.",
     ),
-    (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),), True), "Plan 1 replica for 2.5 req/s."),
+    (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),)), "Plan 1 replica for 2.5 req/s."),
     (
         ReplicasAnswer(
             Users(120),
             (few, Replicas("c", none, None, None, None, NotPlanned.MISSED), Replicas("d", None, None, None, None)),
-            False,
         ),
         "Plan 5 replicas of b for 120 users, $6,570 a month; c cannot be planned: every measured load misses the SLO; "
         "d cannot be planned: the capacity was not measured.",
@@ -274,13 +271,12 @@ REPLICAS: list[tuple[Answer, str]] = [
         ReplicasAnswer(
             Users(120),
             (Replicas("c", none, None, None, None, NotPlanned.MISSED), Replicas("d", None, None, None, None)),
-            False,
         ),
         "No number of replicas for 120 users is known: every measured load misses the SLO (c); the capacity was not "
         "measured (d).",
     ),
     (
-        ReplicasAnswer(Users(120), (Replicas("c", None, None, None, None),), False),
+        ReplicasAnswer(Users(120), (Replicas("c", None, None, None, None),)),
         "No number of replicas for 120 users is known: the capacity was not measured.",
     ),
 ]
