@@ -82,12 +82,6 @@ def served(
     return running([*COMMAND, engine, *settings, *arguments], environment)
 
 
-def served_with(**settings: Any) -> AbstractContextManager[RunningServer]:
-    """The fake engine behind a server with these `ServerSettings`."""
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ({"warm_up_tokens": 0} | settings).items()]
-    return served(arguments=tuple(flags))
-
-
 @contextmanager
 def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[RunningServer]:
     """Any program that serves, and prints its address as `enginebench serve` does."""
