@@ -128,10 +128,6 @@ def test_it_prints_its_address_and_stops_at_once_when_it_is_idle() -> None:
         until(lambda: not engine.is_running(), "the engine's process is gone")
 
 
-def test_it_listens_on_loopback_by_default() -> None:
-    assert ServerSettings().host == "127.0.0.1"
-
-
 def test_ipv6() -> None:
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")

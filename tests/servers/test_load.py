@@ -132,18 +132,6 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(narrow: RunningServer) 
     assert gained(before, outcomes(narrow)) == {"ok": 2, "cancelled": 2, "rejected": 2, "bad_request": 1}
 
 
-def test_a_disconnect_frees_the_slot_within_a_few_tokens(narrow: RunningServer) -> None:
-    until(lambda: idle(narrow), "the server is idle")
-    with occupied(narrow, 2):
-        assert narrow.metric("requests_running") == 2
-    left = time.monotonic()
-    until(lambda: idle(narrow), "both slots are free")
-    assert time.monotonic() - left < 5  # 1000 s were left to generate
-    produced = narrow.metric("generation_tokens_total")
-    time.sleep(0.1)
-    assert narrow.metric("generation_tokens_total") == produced, "the engine has really stopped"
-
-
 def test_a_disconnect_in_the_queue_is_counted(narrow: RunningServer) -> None:
     until(lambda: idle(narrow), "the server is idle")
     before = outcomes(narrow)
@@ -154,15 +142,6 @@ def test_a_disconnect_in_the_queue_is_counted(narrow: RunningServer) -> None:
         assert narrow.metric("requests_running") == 2
     until(lambda: idle(narrow), "all requests have ended")
     assert gained(before, outcomes(narrow)) == {"cancelled": 3}
-
-
-def test_a_disconnect_before_the_first_token_is_noticed() -> None:
-    with served("ttft=600", arguments=("--warm-up-tokens", "0")) as server:
-        for stream in (True, False):
-            with pytest.raises(httpx.ReadTimeout):
-                httpx.post(server.url + CHAT, json=body(1, stream=stream), timeout=0.3)
-        until(lambda: idle(server), "both slots are free")
-        assert outcomes(server)["cancelled"] == 2
 
 
 def test_deadlines(narrow: RunningServer) -> None:

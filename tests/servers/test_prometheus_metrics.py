@@ -211,9 +211,3 @@ def test_every_outcome_is_there_from_the_start() -> None:
     outcomes = {outcome for name, outcome in seen if name == "requests_total"}
     assert outcomes == {"ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"}
     assert sum(value for (name, _), value in seen.items() if name == "requests_total") == 0
-
-
-def test_two_servers_in_one_process_do_not_share_numbers() -> None:
-    one, other = metrics(), metrics()
-    one.generation_tokens = 5
-    assert scraped(other)["generation_tokens_total", ""] == 0

@@ -113,17 +113,3 @@ def test_each_error_is_of_its_own_class(client: openai.OpenAI, server: RunningSe
             client.chat.completions.create(model="fake", messages=QUESTION)
         assert int(refused.value.response.headers["retry-after"]) >= 1
         assert refused.value.code == "queue_full"
-
-
-async def stream_asynchronously(url: str) -> str:
-    import openai
-
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=5) as client:
-        stream = await client.chat.completions.create(model="fake", messages=QUESTION, max_tokens=3, stream=True)
-        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-
-
-def test_the_asynchronous_client_retries_after_a_full_queue(server: RunningServer) -> None:
-    import asyncio
-
-    assert asyncio.run(stream_asynchronously(server.url)) == " the quick brown"
