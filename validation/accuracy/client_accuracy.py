@@ -48,7 +48,7 @@ from validation.processes import Sample, between, run_watched
 from validation.program import ROOT, command_line, write
 
 TOKENS = 100  # of an answer
-ITL = 10.0  # milliseconds
+ITL = 0.01  # seconds from token to token
 USERS = (1, 10, 100, 500, 1000)
 ROUNDS = 3
 SECONDS = 6.0  # of a load that are counted
@@ -90,10 +90,8 @@ class Failure:
 
 @dataclass
 class Results:
-    """The measured cells and their settings. A tool among the failures gets no heavier load."""
+    """The measured cells. A tool among the failures gets no heavier load."""
 
-    itl: float  # milliseconds
-    seconds: float
     rows: list[Row] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
@@ -119,13 +117,13 @@ def settling(users: int) -> float:
     return max(SETTLE, users / STARTED + 1.0)
 
 
-def measure(key: str, users: int, number: int, itl: float, seconds: float) -> Row:
+def measure(key: str, users: int, number: int) -> Row:
     """Raise `ToolFailed` with the tool's own last words."""
     tool = TOOLS[key]
-    load = Load(users, TOKENS, itl, settling(users) + seconds)
+    load = Load(users, TOKENS, ITL, settling(users) + SECONDS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with scripted_server(itl, TOKENS, folder / "truth.jsonl") as port:
+        with scripted_server(ITL, TOKENS, folder / "truth.jsonl") as port:
             command = tool.command(f"http://127.0.0.1:{port}", load, folder)
             (server,) = (
                 p for p in psutil.Process().children() if "loadtests.harness.calibration.scripted_server" in p.cmdline()
@@ -231,13 +229,8 @@ def _error(metric: str, statistic: str) -> Callable[[list[Row]], str]:
 TABLES: dict[str, Callable[[list[Row]], str]] = {
     "TTFT error, p99, ms": _error("ttft", "p99"),
     "TTFT error, p50, ms": _error("ttft", "p50"),
-    "TTFT error, mean with its sign, ms": _error("ttft", "bias"),
     "TPOT error, p99, ms": _error("tpot", "p99"),
-    "TPOT error, p50, ms": _error("tpot", "p50"),
-    "TPOT error, mean with its sign, ms": _error("tpot", "bias"),
-    "tokens/s": lambda rows: f"{_median(rows, lambda row: row.achieved):,.0f}",
     "share of the load": lambda rows: f"{_median(rows, lambda row: row.achieved / row.nominal):.0%}",
-    "cores used": lambda rows: f"{_median(rows, lambda row: row.cores):.2f}",
     "CPU seconds per 1,000 tokens": lambda rows: f"{_median(rows, lambda row: row.cpu_per_token) * 1e3:.3f}",
     "peak memory, MB": lambda rows: f"{_median(rows, lambda row: row.memory) / 1e6:,.0f}",
 }
@@ -269,7 +262,7 @@ def chart(results: Results) -> str:
         error = _median(results.rounds(tool, users), lambda row: abs(row.ttft.p99) * 1e3)
         series.setdefault(TOOLS[tool].name, []).append(Point(users, error, label=str(users)))
     lines = tuple(Series(tool.name, tuple(series[tool.name])) for tool in TOOLS.values() if tool.name in series)
-    title = f"Error of TTFT p99, {TOKENS} tokens, one every {results.itl:g} ms"
+    title = f"Error of TTFT p99, {TOKENS} tokens, one every {ITL * 1e3:g} ms"
     axes = Axis("streams"), Axis("TTFT error p99", "ms")
     return svg(Figure("ttft_error", title, "load", *axes, lines), standalone=True)
 
@@ -287,12 +280,10 @@ def main() -> None:
     parser.add_argument("tool", nargs="*", choices=[*TOOLS, []], help="all by default")
     parser.add_argument("--loads", default=",".join(map(str, USERS)), help="streams of each load")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--itl", type=float, default=ITL, help="milliseconds from token to token; 20 halves the rates")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each load is counted")
     parser.add_argument("--table", action="store_true", help="print what the file has, and measure nothing")
     parser.add_argument("--chart", type=Path, help="write a chart of what the file has, an SVG")
     arguments = parser.parse_args()
-    results = Results(arguments.itl, arguments.seconds)
+    results = Results()
     if arguments.output and arguments.output.exists():
         results = msgspec.json.decode(arguments.output.read_bytes(), type=Results)
     if arguments.chart:
@@ -300,15 +291,13 @@ def main() -> None:
     if arguments.table:
         print(*markdown(results), sep="\n")
         return
-    if (results.itl, results.seconds) != (arguments.itl, arguments.seconds):
-        parser.error(f"{arguments.output} was measured with other options; name another file")
     raise_descriptor_limit()  # of the server and the tools, which have a connection for each stream
     loads = sorted(int(number) for number in arguments.loads.split(","))
     with sigterm_is_ctrl_c():
         for key, users, number in results.missing(arguments.tool or list(TOOLS), loads, arguments.rounds):
             print(f"{key}, {users:,} streams, round {number}:", end=" ", file=sys.stderr, flush=True)
             try:
-                row = measure(key, users, number, arguments.itl / 1e3, arguments.seconds)
+                row = measure(key, users, number)
                 results.rows.append(row)
                 print(f"TTFT error p99 {_ms(row.ttft.p99)} ms, {row.achieved:,.0f} tokens/s", file=sys.stderr)
             except ToolFailed as failure:

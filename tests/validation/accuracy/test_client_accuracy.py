@@ -79,7 +79,7 @@ EXACT = row([Seen(f"r{n}", 0.2005, 0.02) for n in range(101)])
 
 
 def test_the_same_command_goes_on_where_it_was_stopped() -> None:
-    results, tools = Results(itl=10.0, seconds=6.0), ["enginebench", "guidellm", "aiperf"]
+    results, tools = Results(), ["enginebench", "guidellm", "aiperf"]
     cells = list(results.missing(tools, [1, 10], 2))
     assert [cell[1:] for cell in cells[::3]] == [(1, 1), (1, 2), (10, 1), (10, 2)]
     assert all(sorted(cell[0] for cell in cells[start : start + 3]) == sorted(tools) for start in range(0, 12, 3))
@@ -93,7 +93,7 @@ def test_the_same_command_goes_on_where_it_was_stopped() -> None:
 
 
 def test_tables_have_medians_of_rounds_and_reasons() -> None:
-    results = Results(itl=10.0, seconds=6.0)
+    results = Results()
     for number, p99 in enumerate((0.0001, 0.0002, 0.5), 1):
         enough = replace(EXACT, users=1000, round=number, requests=100, ttft=replace(EXACT.ttft, p99=p99))
         results.rows += [enough, replace(EXACT, users=10, round=number)]
