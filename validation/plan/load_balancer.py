@@ -45,18 +45,13 @@ def find_haproxy() -> str | None:
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
 
 
-def configuration(port: int, servers: Sequence[str]) -> str:
-    """Fill the configuration. `servers` are addresses such as 127.0.0.1:8000."""
-    lines = "\n".join(f"    server replica{k} {address}" for k, address in enumerate(servers))
-    return CONFIGURATION.format(port=port, servers=lines, first=servers[0])
-
-
 @contextmanager
 def load_balancer(program: str, ports: Sequence[int], folder: Path) -> Iterator[str]:
     """Yield the balancer's URL, once it accepts connections. `ports` of the servers on this machine."""
     port = free_port()
     written = folder / "haproxy.cfg"
-    written.write_text(configuration(port, [f"127.0.0.1:{server}" for server in ports]))
+    servers = "\n".join(f"    server replica{k} 127.0.0.1:{server}" for k, server in enumerate(ports))
+    written.write_text(CONFIGURATION.format(port=port, servers=servers, first=f"127.0.0.1:{ports[0]}"))
     process = subprocess.Popen([program, "-db", "-f", str(written)], stdin=subprocess.DEVNULL)
     try:
         _wait_for(port, process)

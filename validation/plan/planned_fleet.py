@@ -68,9 +68,9 @@ def enginebench(*arguments: str) -> str:
     return done.stdout
 
 
-def measure_replica(runs: Path, batch: tuple[str, ...] = BATCH) -> Path:
+def measure_replica(runs: Path) -> Path:
     """Measure one replica under several loads."""
-    options = [word for option in batch for word in ("-o", option)]
+    options = [word for option in BATCH for word in ("-o", option)]
     enginebench(
         "run", "concurrent", "--engine", "fake", *options, "--stages", LOADS, "--stage-seconds", str(LOAD_SECONDS),
         *ASKED, "--runs", str(runs), "--allow-invalid",
@@ -79,9 +79,9 @@ def measure_replica(runs: Path, batch: tuple[str, ...] = BATCH) -> Path:
     return meta.parent
 
 
-def planned(run: Path, rate: float = RATE) -> Attainment:
+def planned(run: Path) -> Attainment:
     """Simulate the peak on the number of replicas that the plan names."""
-    plan = simulate([load_run(run)], Rate(rate), SECONDS, parse_objectives(OBJECTIVES))
+    plan = simulate([load_run(run)], Rate(RATE), SECONDS, parse_objectives(OBJECTIVES))
     if plan.replicas is None:
         raise SystemExit(f"the peak cannot be simulated: {plan.missing}")
     return plan.replicas.chosen
@@ -116,8 +116,7 @@ def attained(
 
 
 def main() -> None:
-    parser = command_line(__doc__)
-    arguments = parser.parse_args()
+    arguments = command_line(__doc__).parse_args()
     haproxy = find_haproxy()
     if haproxy is None:
         sys.exit("HAProxy is not installed; `make system` installs it where it may.")

@@ -154,8 +154,7 @@ def longest_gap(arrived: list[float], start: float, end: float) -> float:
 
 
 def main() -> None:
-    parser = command_line(__doc__)
-    arguments = parser.parse_args()
+    arguments = command_line(__doc__).parse_args()
     results = measure(list(bodies()))
     write(arguments.output, results=[asdict(result) for result in results])
     print(f"{'body':30}{'MB':>8}{'status':>8}{'seconds':>9}{'gap ms':>8}{'peak MB':>9}")
