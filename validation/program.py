@@ -43,8 +43,3 @@ def write_simulation(name: str, command: str, **results: Any) -> None:
     """Write results that are the same on every machine, with the command that repeats them."""
     (RESULTS / name).write_text(json.dumps({"command": command, **results}, indent=1) + "\n")
     print(RESULTS / name, file=sys.stderr)
-
-
-def print_fields(facts: dict[str, Any], indent: str = "") -> None:
-    for name, value in facts.items():
-        print(f"{indent}{name} = {value:.4g}" if isinstance(value, float) else f"{indent}{name} = {value}")

@@ -17,7 +17,7 @@ import statistics
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -41,7 +41,7 @@ from loadtests.harness.calibration.calibrate import (
 )
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.schedule.rates import arrival_times
-from validation.program import command_line, print_fields, write
+from validation.program import command_line, write
 
 SEED = 11
 LOADS = ((200.0, 1), (500.0, 1), (1000.0, 1), (500.0, 2))  # arrivals per second, processes
@@ -195,22 +195,15 @@ def _in_flight(records: list[RequestRecord], start: int, end: int) -> Iterator[i
 
 
 def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("--only", choices=("arrivals", "streams"), help="one of the two")
-    arguments = parser.parse_args()
+    arguments = command_line(__doc__).parse_args()
     raise_descriptor_limit()
-    measured: dict[str, list[Any]] = {}
-    parts: dict[str, Callable[[], list[Any]]] = {
-        "arrivals": lambda: [measure_arrivals(*load) for load in LOADS],
-        "streams": lambda: [measure_streams()],
+    measured = {
+        "arrivals": [asdict(measure_arrivals(*load)) for load in LOADS],
+        "streams": [asdict(measure_streams())],
     }
-    for name, measure in parts.items():
-        if arguments.only in (None, name):
-            measured[name] = [asdict(result) for result in measure()]
     for name, results in measured.items():
         for result in results:
-            print(name)
-            print_fields(result, "  ")
+            print(name, json.dumps(result, indent=1))
     write(arguments.output, **measured)
 
 
