@@ -78,7 +78,7 @@ def run_watched(
         give_up = time.monotonic() + timeout
         try:
             while process.poll() is None:
-                memory = _look(process, used)
+                memory = look(process, used)
                 samples.append(Sample(time.monotonic_ns(), sum(used.values()), machine_cpu(), memory))
                 if time.monotonic() > give_up:
                     raise TimeoutError(f"it had not ended after {timeout:.0f} s")
@@ -91,7 +91,7 @@ def run_watched(
     return process.returncode, samples
 
 
-def _look(process: psutil.Popen, used: dict[int, float]) -> int:
+def look(process: psutil.Popen, used: dict[int, float]) -> int:
     """Note the CPU seconds of the process and its descendants in `used`, and return their memory."""
     memory = 0
     try:

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +37,7 @@ from enginebench.records.load import Users
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.run.host import host_facts, versions
+from validation.processes import look
 from validation.program import command_line, write
 
 TOKENS = 100
@@ -224,21 +224,12 @@ def report(folder: Path) -> tuple[float, float, int]:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             break
-        most = max(most, _resident(process))
+        most = max(most, look(process, {}))
         time.sleep(0.05)
     seconds, code = time.monotonic() - began, os.waitstatus_to_exitcode(status)
     if code not in {0, 1}:
         raise SystemExit(f"the report ended with {code}")
     return seconds, usage.ru_utime + usage.ru_stime, max(most, usage.ru_maxrss * 1024)
-
-
-def _resident(process: psutil.Popen) -> int:
-    """Return bytes of a program and its descendants together; pages that they share count for each."""
-    resident = 0
-    for member in [process, *process.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):
-            resident += member.memory_info().rss
-    return resident
 
 
 def check(folder: Path, requests: int) -> tuple[int, int]:
