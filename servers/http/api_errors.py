@@ -1,8 +1,4 @@
-"""Error responses in OpenAI's shape.
-
-ApiError           a status and a sentence
-ClientGone         the client has disconnected: no response
-"""
+"""Error responses in OpenAI's shape."""
 
 from __future__ import annotations
 

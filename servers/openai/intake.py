@@ -26,7 +26,7 @@ from servers.openai.bodies import (
     read_prompt,
     read_stop,
 )
-from servers.openai.decoding import TOO_LONG
+from servers.openai.decoding import MAX_NAME, TOO_LONG
 from servers.openai.prompts import Tokenizer
 from servers.openai.wire import ChatWire, Endpoint, TextWire, Wire
 from servers.settings import ServerSettings
@@ -34,7 +34,6 @@ from servers.settings import ServerSettings
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
 LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
 MAX_TOKENS = 10**9  # a limit above any context; an error cannot show a number of more than 4,300 digits
-MAX_NAME = 100  # characters of a client's text in an error
 SHAPES: dict[Endpoint, type[GenerationBody]] = {"chat": ChatRequest, "completions": CompletionRequest}
 
 B = TypeVar("B", bound=Body)
