@@ -13,14 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pynvml
-from prometheus_client import start_http_server
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from engines.contract.base import EngineInfo, EngineStats
 from servers.gpu.collector import GpuCollector
 from servers.gpu.nvml import NvmlDriver
-from servers.prometheus_metrics import Metrics, Snapshot, registry_of
+from servers.prometheus_metrics import Metrics, Snapshot
+from tests.support.loadtests.load_exporter import exported
 
 GPU_ENGINE = "on-a-gpu"
 WATTS = 512.0
@@ -158,11 +158,8 @@ def gpu_server() -> Iterator[str]:
     """Serves `/metrics` on loopback; gives its `host:port`."""
     busy = BusyServer()
     busy.gpus.start()
-    server, thread = start_http_server(0, addr="127.0.0.1", registry=registry_of([busy]))
     try:
-        yield f"127.0.0.1:{server.server_port}"
+        with exported(busy) as address:
+            yield address
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
         busy.gpus.stop()
