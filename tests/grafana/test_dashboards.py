@@ -136,15 +136,6 @@ def test_engines_that_are_known_have_colours_of_their_own_and_labels_have_none()
         assert not any(_matches(pattern, f"{label} p99") for pattern in BY_ENGINE), "Grafana derives it from the name"
 
 
-def test_percentiles_of_one_engine_have_one_colour_on_every_panel() -> None:
-    panels = [panel for board in DASHBOARDS.values() for panel in board["panels"] if panel["type"] == "timeseries"]
-    for panel in panels:
-        overrides = panel["fieldConfig"].get("overrides", [])
-        dashes = {rule["matcher"]["options"] for rule in overrides if rule["properties"][0]["id"] == "custom.lineStyle"}
-        if any(query["legendFormat"].endswith(" p50") for query in panel["targets"]):
-            assert {"/ p50$/", "/ p95$/"} <= dashes
-
-
 def test_lines_of_one_panel_are_told_apart() -> None:
     for panel in PANELS:
         if panel["type"] == "timeseries":
