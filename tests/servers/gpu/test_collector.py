@@ -81,9 +81,9 @@ BUSY: Answers = {
 }
 
 
-def scraped(driver: Driver) -> dict[str, float]:
+def scraped(driver: Driver, **environment: str) -> dict[str, float]:
     """Values by name and labels, as `name{gpu="0"}`."""
-    collector = GpuCollector(3600, [NvmlDriver(driver, {})])
+    collector = GpuCollector(3600, [NvmlDriver(driver, environment)])
     collector.start()
     try:
         return samples_of(collector)

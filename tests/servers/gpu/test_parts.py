@@ -15,16 +15,7 @@ from servers.gpu.amd import AmdDriver
 from servers.gpu.collector import GpuCollector
 from servers.gpu.families import NoDriver
 from servers.gpu.nvml import NvmlDriver
-from tests.servers.gpu.test_collector import BUSY, Driver, machine, samples_of
-
-
-def read(driver: Any, **environment: str) -> dict[str, float]:
-    collector = GpuCollector(3600, [driver if isinstance(driver, AmdDriver) else NvmlDriver(driver, environment)])
-    collector.start()
-    try:
-        return samples_of(collector)
-    finally:
-        collector.stop()
+from tests.servers.gpu.test_collector import BUSY, Driver, machine, samples_of, scraped
 
 
 def fields(**values: int) -> Callable[..., Any]:
@@ -43,7 +34,7 @@ def fields(**values: int) -> Callable[..., Any]:
 def test_links_and_memory_errors() -> None:
     errors = {pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: 7, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: 1}
     linked = fields(NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX=3, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX=5)
-    seen = read(
+    seen = scraped(
         machine(
             {
                 "nvmlDeviceGetFieldValues": linked,
@@ -60,7 +51,7 @@ def test_links_and_memory_errors() -> None:
 
 def test_memory_of_each_process_that_the_driver_shows() -> None:
     processes = [SimpleNamespace(pid=os.getpid(), usedGpuMemory=4096), SimpleNamespace(pid=1, usedGpuMemory=None)]
-    seen = read(machine({"nvmlDeviceGetComputeRunningProcesses": lambda: processes}))
+    seen = scraped(machine({"nvmlDeviceGetComputeRunningProcesses": lambda: processes}))
     name = psutil.Process().name()
     assert {key: value for key, value in seen.items() if "process" in key} == {
         f"process_memory_bytes 0 {os.getpid()} {name}": 4096
@@ -86,7 +77,7 @@ def test_xid_errors_are_counted_by_device_and_number() -> None:
         "nvmlDeviceRegisterEvents": register,
         "nvmlEventSetWait": wait,
     }
-    seen = read(driver)
+    seen = scraped(driver)
     assert {key: value for key, value in seen.items() if "xid" in key} == {
         "xid_errors_total 0 31": 2,
         "xid_errors_total 1 79": 1,
@@ -117,7 +108,7 @@ def sliced() -> Driver:
 
 def test_slices_have_the_memory_and_nothing_has_the_energy_of_their_device() -> None:
     """An engine on one slice would be charged for all of them."""
-    seen = read(sliced())
+    seen = scraped(sliced())
     assert {key: value for key, value in seen.items() if key.startswith("memory_used")} == {
         "memory_used_bytes 0:3": 100,
         "memory_used_bytes 0:5": 200,
@@ -127,7 +118,7 @@ def test_slices_have_the_memory_and_nothing_has_the_energy_of_their_device() -> 
 
 
 def test_a_server_on_one_slice_reports_that_slice_and_its_device() -> None:
-    seen = read(sliced(), CUDA_VISIBLE_DEVICES="MIG-5")
+    seen = scraped(sliced(), CUDA_VISIBLE_DEVICES="MIG-5")
     assert [key for key in seen if key.startswith("memory_used")] == ["memory_used_bytes 0:5"]
     assert "temperature_celsius 0" in seen
 
@@ -153,7 +144,7 @@ def test_an_engine_on_one_slice_has_that_slice_and_its_device() -> None:
 )
 def test_gpus_that_the_engine_cannot_use_are_not_its_own(chosen: dict[str, str], expected: list[str]) -> None:
     named = [BUSY | {"nvmlDeviceGetUUID": lambda uuid=uuid: uuid} for uuid in ("GPU-a1", "GPU-b2")]
-    seen = read(machine(*named), **chosen)
+    seen = scraped(machine(*named), **chosen)
     assert sorted(key.split()[1] for key in seen if key.startswith("power_watts")) == expected
 
 
@@ -210,7 +201,11 @@ class Amd:
 
 
 def test_amd_under_the_same_names() -> None:
-    assert read(AmdDriver(Amd(), {})) == {
+    collector = GpuCollector(3600, [AmdDriver(Amd(), {})])
+    collector.start()
+    seen = samples_of(collector)
+    collector.stop()
+    assert seen == {
         "info 6.12.12 0 Test Accelerator a1ff": 1,
         "utilization_ratio 0": 0.75,
         "memory_utilization_ratio 0": 0.4,
