@@ -218,12 +218,8 @@ def _energy_per_token(window: str) -> str:
     # Two servers of a host may report the same GPU.
     energy = rate("enginebench_gpu_energy_joules_total", "instance, gpu", "", ON_INSTANCE, window)
     energy = f"sum by (host) (max by (host, gpu) ({_with_host(energy)}))"
-    tokens = _by_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
-    return f"{energy} / ({tokens} > 0)"
-
-
-def _by_host(expr: str) -> str:
-    return f"sum by (host) ({_with_host(expr)})"
+    tokens = _with_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
+    return f"{energy} / (sum by (host) ({tokens}) > 0)"
 
 
 def _with_host(expr: str) -> str:
