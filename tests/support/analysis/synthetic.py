@@ -31,8 +31,6 @@ class Engine:
     tokens_per_chunk: int = 1
     noise: float = 0.1
     failures: float = 0.0
-    pause: float = 0.05  # of a user after a failure
-    timing: bool = True
 
 
 def plan_of(load: Load | int, warm_up: float, window: float, name: str | None = None) -> StagePlan:
@@ -104,7 +102,6 @@ def record(number: int, t_sched: int, **changes: Any) -> RequestRecord:
         stage=0,
         user=0,
         outcome="ok",
-        detail=None,
         status=200,
         t_sched=t_sched,
         t_send=t_sched,
@@ -115,18 +112,12 @@ def record(number: int, t_sched: int, **changes: Any) -> RequestRecord:
         t_end=t_first + 2 * SECOND // 50,
         read_first=t_first,
         stamps="kernel",
-        merged_first=False,
         icl=(SECOND // 50, SECOND // 50),
         chunks=3,
         first_chunk_tokens=1,
         prompt_tokens=40,
         output_tokens=3,
         token_source="usage",
-        text=None,
-        streamed=True,
-        server_queue=None,
-        server_prefill=None,
-        server_decode=None,
     )
     return msgspec.structs.replace(whole, **changes)
 
@@ -190,7 +181,7 @@ def simulate(
             records.append(one)
             if steady[0] <= t < steady[1]:
                 answered = max(answered, one.t_end)
-            pause = 20_000 if one.outcome == "ok" else int(engine.pause * SECOND * rng.uniform(0.5, 1.5))
+            pause = 20_000 if one.outcome == "ok" else int(0.05 * SECOND * rng.uniform(0.5, 1.5))
             heapq.heappush(ready, (one.t_end + pause, user))
         stages.append(Stage(index, plan, start, *steady, answered))
         start = answered
@@ -215,8 +206,7 @@ def _request(engine: Engine, rng: Random, number: int, t: int, stage: int, user:
     gaps = tuple(about(engine.tpot * engine.tokens_per_chunk) for _ in range(chunks - 1))
     last = first + sum(gaps)
     heapq.heappush(free, last)
-    if engine.timing:
-        place |= {"server_queue": (start - sent) / SECOND, "server_prefill": prefill / SECOND}
+    place |= {"server_queue": (start - sent) / SECOND, "server_prefill": prefill / SECOND}
     return record(
         number,
         t,
