@@ -37,7 +37,6 @@ class ScriptedServer:
         self.script = script or Script()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.connections = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -62,7 +61,6 @@ class ScriptedServer:
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 request, *lines = head.decode().split("\r\n")[:-2]
