@@ -254,7 +254,7 @@ class SoakRun:
             for _ in range(CONCURRENCY + 1):
                 visit = self._visit()
                 line = await stack.enter_async_context(visit.connect())
-                await stack.enter_async_context(visit.report("slot", "chat", line))
+                await stack.enter_async_context(visit.report("chat", line))
                 line.send(visit.body("chat", 50_000, stream=True), PATHS["chat"])
             await asyncio.sleep(TOO_SOON)
             deadline = time.monotonic() + SETTLE

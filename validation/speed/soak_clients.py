@@ -34,7 +34,6 @@ _ERROR = re.compile(rb'"error":\{.*?"type":"(\w+)"')
 class Report:
     """A request, from `began` to `ended` (seconds, monotonic), as its client saw it."""
 
-    kind: str
     endpoint: str
     outcome: str  # as the server is expected to call it
     began: float
@@ -129,13 +128,13 @@ class Visit:
         return json.dumps(question | sampling | fields).encode()
 
     @asynccontextmanager
-    async def report(self, kind: str, endpoint: str, connection: Connection) -> AsyncIterator[None]:
-        """Report one request of `kind`: what was received at the end decides its outcome."""
+    async def report(self, endpoint: str, connection: Connection) -> AsyncIterator[None]:
+        """Report one request: what was received at the end decides its outcome."""
         began = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             yield
         outcome, seen = connection.outcome()
-        self.reported(Report(kind, endpoint, outcome, began, time.monotonic(), seen))
+        self.reported(Report(endpoint, outcome, began, time.monotonic(), seen))
 
 
 Client = Callable[[Visit], Coroutine[Any, Any, None]]
@@ -143,7 +142,7 @@ Client = Callable[[Visit], Coroutine[Any, Any, None]]
 
 async def reads_a_stream(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("stream", endpoint, line):
+    async with visit.connect() as line, visit.report(endpoint, line):
         line.send(visit.body(endpoint, stream=True), PATHS[endpoint])
         await line.receive_all()
 
@@ -153,7 +152,7 @@ async def sends_three_requests(visit: Visit) -> None:
     async with visit.connect() as line:
         for _ in range(3):
             endpoint = visit.endpoint()
-            async with visit.report("whole", endpoint, line):
+            async with visit.report(endpoint, line):
                 line.send(visit.body(endpoint, visit.chance.randint(1, 4)), PATHS[endpoint])
                 await line.receive_all()
 
@@ -173,13 +172,13 @@ async def sends_invalid_requests(visit: Visit) -> None:
             (visit.body(endpoint, user="x" * 300_000), "application/json"),
         ]
     )
-    async with visit.connect() as line, visit.report("invalid", endpoint, line):
+    async with visit.connect() as line, visit.report(endpoint, line):
         line.send(body, PATHS[endpoint], kind)
         await line.receive_all()
 
 
 async def reads_slowly(visit: Visit) -> None:
-    async with visit.connect(receive_buffer=4_096) as line, visit.report("slow reader", "completions", line):
+    async with visit.connect(receive_buffer=4_096) as line, visit.report("completions", line):
         prompt = visit.chance.randbytes(20_000).hex()
         line.send(visit.body("completions", stream=True, echo=True, prompt=prompt), PATHS["completions"])
         while not line.complete and await line.receive():
@@ -188,7 +187,7 @@ async def reads_slowly(visit: Visit) -> None:
 
 async def stops_reading(visit: Visit) -> None:
     """Stop reading a large answer, and disconnect."""
-    async with visit.connect(receive_buffer=4_096) as line, visit.report("stops reading", "completions", line):
+    async with visit.connect(receive_buffer=4_096) as line, visit.report("completions", line):
         prompt = visit.chance.randbytes(60_000).hex()
         line.send(visit.body("completions", LONG, stream=True, echo=True, prompt=prompt), PATHS["completions"])
         await line.receive()
@@ -199,7 +198,7 @@ async def stops_reading(visit: Visit) -> None:
 
 async def disconnects_mid_stream(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("disconnects", endpoint, line):
+    async with visit.connect() as line, visit.report(endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=True), PATHS[endpoint])
         if not await line.receive_tokens(visit.chance.randint(2, 20)):
             await line.receive_all()
@@ -209,7 +208,7 @@ async def disconnects_mid_stream(visit: Visit) -> None:
 async def half_closes(visit: Visit) -> None:
     """Disconnect at any moment, and read what was sent before, to see how far the request came."""
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("half closes", endpoint, line):
+    async with visit.connect() as line, visit.report(endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=visit.chance.random() < 0.5), PATHS[endpoint])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(visit.chance.uniform(0.05, 0.5)):
@@ -221,7 +220,7 @@ async def half_closes(visit: Visit) -> None:
 async def sends_part_of_a_body(visit: Visit) -> None:
     """Send the beginning of a body, then disconnect."""
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("part of a body", endpoint, line):
+    async with visit.connect() as line, visit.report(endpoint, line):
         line.send(b'{"messages": ', PATHS[endpoint], length=500)
         await asyncio.sleep(0.15)
         line.writer.write_eof()
@@ -230,7 +229,7 @@ async def sends_part_of_a_body(visit: Visit) -> None:
 
 async def sets_a_short_timeout(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("short timeout", endpoint, line):
+    async with visit.connect() as line, visit.report(endpoint, line):
         stream = visit.chance.random() < 0.5
         line.send(visit.body(endpoint, LONG, timeout=visit.chance.uniform(0.02, 0.4), stream=stream), PATHS[endpoint])
         await line.receive_all()
