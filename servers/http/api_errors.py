@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Mapping
@@ -124,8 +123,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected_error)
 
 
-def unexpected(error: BaseException) -> ApiError:
+def unexpected(error: Exception) -> ApiError:
     """Log the traceback of a defect, and return a sentence for the client."""
-    if not isinstance(error, asyncio.CancelledError):
-        log.error("unexpected error while answering a request", exc_info=error)
+    log.error("unexpected error while answering a request", exc_info=error)
     return ApiError(500, "Internal server error; the server's log has the details.", code="internal_error")
