@@ -27,8 +27,7 @@ class BatchingServer:
     several requests or a prompt, and `per_running_beyond` for each request beyond `knee`, times lognormal noise of
     coefficient of variation `jitter`.
 
-    `pauses`: running requests pause while prompts are prefilled. `grouped`: a step computes only requests of the same
-    length, those that have the largest sum of steps waited and log2 of their length; prompts are groups of their own.
+    `pauses`: running requests pause while prompts are prefilled.
     `late_handover`: a waiting request gets a freed slot one step late, because it waits outside the engine.
     `turnaround`: from the end of an answer to the same user's next request.
     """
@@ -42,7 +41,6 @@ class BatchingServer:
     knee: int = 0
     slots: int = 16
     pauses: bool = False
-    grouped: bool = False
     late_handover: bool = False
     turnaround: float = 0.0
     jitter: float = 0.0
@@ -68,7 +66,6 @@ class _Request:
     prompt: int
     output: int
     stamps: list[float] = field(default_factory=list)
-    served: int = 0  # step that computed it last
 
 
 def serve(
@@ -85,7 +82,7 @@ def serve(
     running: list[_Request] = []
     requests: list[_Request] = []
     sigma = math.sqrt(math.log1p(server.jitter**2))
-    now, step, freed = 0.0, 0, 0
+    now, freed = 0.0, 0
     while coming or waiting or running:
         if not waiting and not running:
             now = max(now, coming[0][0] + server.delivery)
@@ -95,11 +92,6 @@ def serve(
             requests.append(waiting[-1])
         admitted = [waiting.popleft() for _ in range(min(len(waiting), server.slots - len(running) - freed))]
         receiving = admitted if admitted and server.pauses else running + admitted
-        step += 1
-        for request in admitted:
-            request.served = step
-        if server.grouped:
-            receiving = _next_group(running + admitted, step)
         prefilled = [request.prompt for request in receiving if not request.stamps]
         cost = server.base + server.per_running * len(receiving) + server.per_prompt * len(prefilled)
         cost += server.batched if len(receiving) > 1 or prefilled else 0.0
@@ -107,7 +99,6 @@ def serve(
         now += cost * server.slowdown(now) * (rng.lognormvariate(-(sigma**2) / 2, sigma) if sigma else 1.0)
         for request in receiving:
             request.stamps.append(now)
-            request.served = step
         running += admitted
         ended = [request for request in running if len(request.stamps) == request.output]
         running = [request for request in running if len(request.stamps) < request.output]
@@ -120,18 +111,6 @@ def serve(
         if all(sched >= until for sched in (*pending, *(request.sched for request in (*running, *waiting)))):
             break
     return requests
-
-
-def _next_group(requests: list[_Request], step: int) -> list[_Request]:
-    groups: dict[tuple[int, bool], list[_Request]] = {}
-    for request in requests:
-        groups.setdefault((request.prompt + len(request.stamps), not request.stamps), []).append(request)
-    return max(
-        groups.values(),
-        key=lambda group: sum(
-            step - request.served + math.log2(request.prompt + len(request.stamps)) for request in group
-        ),
-    )
 
 
 def write_run(
