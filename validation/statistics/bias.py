@@ -37,6 +37,7 @@ PREFILL = 3.0  # duration of a prompt's prefill in steps, during which all answe
 LOADS = "10,40,100"
 STEPS = (0.002, 0.01, 0.03, 0.08)
 WARNINGS = ("unsteady", "unfinished")
+TRUTH_ANSWERS = 4000
 
 
 @dataclass
@@ -106,13 +107,13 @@ class Bias:
     throughput_error: float | None  # standard error of that mean
 
 
-def truth(step: float, crowd: int, seed: int, answers: int = 4000) -> tuple[float, float]:
+def truth(step: float, crowd: int, seed: int) -> tuple[float, float]:
     """Return the median TPOT and the tokens per second in the long run."""
     engine = Engine(step, np.random.default_rng([seed, crowd]))
     for user in range(crowd):
         engine.add(user, float(engine.rng.uniform(0, 450 * step)))
     tpots, tokens, start = [], 0, 0.0
-    for k in range(answers + 5 * crowd):
+    for k in range(TRUTH_ANSWERS + 5 * crowd):
         ended: list[Answer] = []
         while not ended:
             ended = engine.advance(math.inf)

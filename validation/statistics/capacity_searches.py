@@ -18,7 +18,7 @@ import numpy as np
 from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
 from validation.program import write_simulation
-from validation.statistics.capacity_systems import SYSTEMS, System
+from validation.statistics.capacity_systems import SYSTEMS, Q, System
 from validation.statistics.systems import Generator
 
 PER_SLICE = 4  # requests
@@ -55,7 +55,7 @@ class Cell:
 def search_once(system: System, capacity: float, seed: int) -> Searched:
     rng = np.random.default_rng([seed, 13])
     start = system.saturation / 20
-    search = Search(Goal((1 - system.q,), min(PRECISIONS), start, start / 1024, warm_up=10 * system.limit))
+    search = Search(Goal((1 - Q,), min(PRECISIONS), start, start / 1024, warm_up=10 * system.limit))
     requests, reached = 0, dict[float, int]()
     while (probe := search.probe) is not None and requests < MAX_REQUESTS:
         requests += run_probe(system, search, probe, rng)
@@ -85,7 +85,7 @@ def measure(system: System, capacity: float, seeds: Sequence[int]) -> Cell:
     searched = [search_once(system, capacity, seed) for seed in seeds]
     medians = {p: float(np.median([search.reached.get(p, math.inf) for search in searched])) for p in PRECISIONS}
     return Cell(
-        system=f"{system.name}, p{100 * system.q:g}",
+        system=f"{system.name}, p{100 * Q:g}",
         capacity=capacity,
         searches=len(searched),
         right=float(np.mean([search.right for search in searched])),

@@ -2,7 +2,7 @@
 
 Shares nothing with the search that is judged on them. A system serves Poisson arrivals, or others of mean gap 1/rate,
 first come, first served. Its latency is the wait, or the time to the first token; a request "meets" `limit` if its
-latency is at most that, and capacity is the rate at which a share `q` does.
+latency is at most that, and capacity is the rate at which a share `Q` does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from scipy.signal import lfilter
 from validation.statistics.systems import Draw, Floats, Generator, lognormal
 
 TRUTH_REQUESTS = 2_000_000
+Q = 0.95  # share of the requests that meets the limit at capacity
 Changing = Callable[[Generator, int], Floats]
 POINTS = 8  # loads at which a capacity without an exact law is simulated
 
@@ -70,7 +71,6 @@ class System:
     serve: Callable[[Generator, Floats], tuple[Floats, Floats]]
     limit: float
     saturation: float  # requests per second, about
-    q: float = 0.95
     gap: Draw = exponential
     exact: Callable[[float, float], float] | None = None  # of the limit and q
     changing: Changing | None = None  # arrivals whose rate changes: factors of successive gaps
@@ -83,18 +83,18 @@ class System:
         latency, ended = self.serve(rng, sent)
         return Trace(sent, latency, ended)
 
-    def capacity(self, rng: Generator, requests: int = TRUTH_REQUESTS) -> float:
+    def capacity(self, rng: Generator) -> float:
         """Return requests per second."""
         if self.exact is not None:
-            return self.exact(self.limit, self.q)
+            return self.exact(self.limit, Q)
         low, high = 0.05 * self.saturation, self.saturation
         for _ in range(9):
             middle = math.sqrt(low * high)
-            low, high = (middle, high) if self._share(middle, requests // 40, rng) >= self.q else (low, middle)
+            low, high = (middle, high) if self._share(middle, TRUTH_REQUESTS // 40, rng) >= Q else (low, middle)
         rates = math.sqrt(low * high) * np.linspace(0.96, 1.04, POINTS)
-        shares = np.array([self._share(rate, requests // POINTS, rng) for rate in rates])
+        shares = np.array([self._share(rate, TRUTH_REQUESTS // POINTS, rng) for rate in rates])
         slope, at = np.polyfit(np.log(rates), np.log((1 - shares) / shares), 1)
-        return float(np.exp((math.log((1 - self.q) / self.q) - at) / slope))
+        return float(np.exp((math.log((1 - Q) / Q) - at) / slope))
 
     def _share(self, rate: float, requests: int, rng: Generator) -> float:
         latency = self.run(rate, requests, rng).latency[requests // 20 :]
@@ -200,9 +200,10 @@ def mdc_capacity(limit: float, q: float, servers: int) -> float:
     )
 
 
-def _mdc_within(rate: float, servers: int, limit: float, states: int = 1200) -> float:
+def _mdc_within(rate: float, servers: int, limit: float) -> float:
     """P(W ≤ limit) with service times of 1: the number in the system after a service time is those beyond `servers`
     before it, and a Poisson number of arrivals."""
+    states = 1200
     arrivals = stats.poisson.pmf(np.arange(states), rate)
     chain = np.zeros((states, states))
     for before in range(states):
@@ -218,36 +219,28 @@ def _mdc_within(rate: float, servers: int, limit: float, states: int = 1200) -> 
     return float((queued[k * servers - 1 :: -1][: k * servers] * poisson).sum())
 
 
-def mmc(servers: int, limit: float, q: float = 0.95) -> System:
+def mmc(servers: int, limit: float) -> System:
     serve, exact = partial(queue, servers=servers, service=exponential), partial(mmc_capacity, servers=servers)
-    return System(f"M/M/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, exact=exact)
+    return System(f"M/M/{servers}, wait ≤ {limit:g}", serve, limit, servers, exact=exact)
 
 
-def mdc(servers: int, limit: float, q: float = 0.95) -> System:
+def mdc(servers: int, limit: float) -> System:
     serve, exact = partial(queue, servers=servers, service=constant), partial(mdc_capacity, servers=servers)
-    return System(f"M/D/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, exact=exact)
+    return System(f"M/D/{servers}, wait ≤ {limit:g}", serve, limit, servers, exact=exact)
 
 
-def ggc(
-    name: str,
-    gap: Draw,
-    service: Draw,
-    servers: int,
-    limit: float,
-    q: float = 0.95,
-    changing: Changing | None = None,
-) -> System:
+def ggc(name: str, gap: Draw, service: Draw, servers: int, limit: float, changing: Changing | None = None) -> System:
     serve = partial(queue, servers=servers, service=service)
-    return System(f"{name}/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, gap, changing=changing)
+    return System(f"{name}/{servers}, wait ≤ {limit:g}", serve, limit, servers, gap, changing=changing)
 
 
-def batched(name: str, limit: float, q: float = 0.95, **how: float) -> System:
+def batched(name: str, limit: float, **how: float) -> System:
     settings: dict[str, float] = {"slots": 16, "step": 0.02, "per_running": 0.001, "prefill": 0.02, "tokens": 40}
     settings |= how
     serve = partial(batching, prompt=lognormal(0.8), answer=lognormal(0.6), **settings)  # type: ignore[arg-type]
     per_answer = settings["tokens"] * (settings["step"] + settings["per_running"] * settings["slots"])
     saturation = settings["slots"] / (per_answer + settings["slots"] * settings["prefill"])
-    return System(f"batching, {name}", serve, limit, 1.1 * saturation, q)
+    return System(f"batching, {name}", serve, limit, 1.1 * saturation)
 
 
 def always_late(system: System, share: float) -> System:

@@ -65,7 +65,6 @@ class Scenario:
     worse: float = 0.0
     metrics: tuple[str, ...] = ()
     stages: tuple[str, ...] = STAGES
-    runs: int = RUNS
     own_now: float | None = None
     shared_now: float | None = None
     some: bool = False
@@ -106,9 +105,8 @@ def version(
     rng: Generator, scenario: Scenario, changed: bool, levels: dict[tuple[str, str], float] | None = None
 ) -> dict[tuple[str, str], Floats]:
     """Draw values of one version's runs by stage and metric. `levels` are in place of the typical ones."""
-    runs = scenario.runs
     shared = scenario.shared_now if changed and scenario.shared_now is not None else scenario.shared
-    today = shared * rng.standard_normal(runs)
+    today = shared * rng.standard_normal(RUNS)
     values = {}
     for stage in STAGES:
         for index, column in enumerate(COLUMNS):
@@ -117,12 +115,12 @@ def version(
             level, spread = LEVELS[column.key]
             level = (levels or {}).get((stage, column.key), level)
             higher = column.better == "higher"
-            noise = rng.standard_t(3, runs) / np.sqrt(3) if scenario.tail else rng.standard_normal(runs)
+            noise = rng.standard_t(3, RUNS) / np.sqrt(3) if scenario.tail else rng.standard_normal(RUNS)
             shift = (-today if higher else today) + own * spread * noise
             here = stage in scenario.stages and (not scenario.metrics or column.key in scenario.metrics)
             worse = scenario.worse if changed and here else 0.0
             if not column.relative:  # a share of few failures
-                values[stage, column.key] = rng.binomial([COUNTED] * runs, level) / COUNTED
+                values[stage, column.key] = rng.binomial([COUNTED] * RUNS, level) / COUNTED
                 continue
             of_runs = level * np.exp(shift) * (1 - worse if higher else 1 + worse)
             if scenario.clock and column.unit == "s":
@@ -151,11 +149,10 @@ def sample(runs: Floats) -> Sample:
     return Sample(tuple(Estimate(value, n=COUNTED) for value in runs.tolist()))
 
 
-def measure(gates: int, seed: int, names: tuple[str, ...] = tuple(SCENARIOS)) -> list[GateCell]:
+def measure(gates: int, seed: int) -> list[GateCell]:
     cells = []
     for index, (name, scenario) in enumerate(SCENARIOS.items()):
-        if name in names:
-            rng = np.random.default_rng([seed, 4, index])
-            failures = np.array([fails(rng, scenario) for _ in range(gates)])
-            cells.append(GateCell(name, gates, float(failures[:, 0].mean()), float(failures[:, 1].mean())))
+        rng = np.random.default_rng([seed, 4, index])
+        failures = np.array([fails(rng, scenario) for _ in range(gates)])
+        cells.append(GateCell(name, gates, float(failures[:, 0].mean()), float(failures[:, 1].mean())))
     return cells
