@@ -33,7 +33,7 @@ from loadtests.harness.live.buckets import GROWTH, edges_around
 from loadtests.harness.live.live_json import LiveDocument, read_live
 from loadtests.harness.live.live_text import slo_text
 from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
-from tests.support.dashboards import filled_in
+from tests.support.dashboards import asked, filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -64,7 +64,7 @@ class Run:
 
     def ask(self, expr: str, label: str = "stage") -> dict[str, float]:
         """Values by a label."""
-        return {one["metric"].get(label, ""): float(one["value"][1]) for one in _answers(self.api, expr)}
+        return {one["metric"].get(label, ""): float(one["value"][1]) for one in asked(self.api, None, expr)}
 
     def board(self, expr: str) -> str:
         """A query of the dashboards as Grafana sends it, over the whole run."""
@@ -74,13 +74,6 @@ class Run:
     def views(self) -> Iterator[tuple[StageView, StageView]]:
         """Of each stage the live view and the frame's."""
         return zip(self.live.stages, self.frame.stages, strict=True)
-
-
-def _answers(api: httpx.Client, expr: str) -> list[dict[str, Any]]:
-    answer = api.get("/api/v1/query", params={"query": expr}).json()
-    assert answer["status"] == "success", answer
-    series: list[dict[str, Any]] = answer["data"]["result"]
-    return series
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -93,12 +86,12 @@ def run(
     options = ["--stages", "4,8", "--stage-seconds", "3", "--warm-up", "1", "--slo", f"e2e_p90={limit}"]
     options += ["--classes", CLASSES, "--exporter", f"127.0.0.1:{port}", "--exit-code-on-error", "0"]
     with prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]) as api:
-        until(lambda: _answers(api, "up"), "Prometheus tries to scrape it")
+        until(lambda: asked(api, None, "up"), "Prometheus tries to scrape it")
         with ScriptedServer(script) as server:
             locust = start(server, folder, *options, processes=processes)  # it ends after one more scrape
             output, over = locust.wait(), time.time()
         assert locust.process.returncode == 0, output
-        until(lambda: any(float(one["value"][1]) > over for one in _answers(api, f"timestamp({BAD})")), "rules know it")
+        until(lambda: asked(api, None, f"timestamp({BAD}) > {over}"), "rules know it")
         frame = frame_of(summaries_of([str(locust.run)], folder))
         meta = locust.meta
         yield Run(frame, locust.records, read_live(locust.run), limit, meta.run_id, dict(meta.workload), api)
@@ -176,7 +169,7 @@ def test_every_bucket_of_prometheus_has_the_records_in_it(run: Run, metric: Metr
 
 
 def test_the_last_scrape_sees_the_end(run: Run) -> None:
-    (series,) = _answers(run.api, f"last_over_time({PREFIX}run_info[5m])")
+    (series,) = asked(run.api, None, f"last_over_time({PREFIX}run_info[5m])")
     told = [series["metric"][name] for name in ("run", "scenario", "engine")]
     assert told == [run.run_id, "concurrent", "scripted"]
     for name in ("in_flight", "users"):

@@ -93,7 +93,7 @@ def watched(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
         api = stack.enter_context(prometheus(found, folder, {on_gpu: GPU_HOST}, **targets))
         scraped = f"sum_over_time(up[{SCRAPED_IN}]) >= {SCRAPES}"
         exporters = sum(len(addresses) for addresses in targets.values())
-        until(lambda: _answers(api, scraped) >= exporters, "Prometheus has scraped them all", 180)
+        until(lambda: len(asked(api, None, scraped)) >= exporters, "Prometheus has scraped them all", 180)
         yield Watched(api, time.time(), server, GPU_HOST)
 
 
@@ -130,10 +130,6 @@ def _server() -> Iterator[str]:
             yield server.url.removeprefix("http://")
         finally:
             over.set()
-
-
-def _answers(api: httpx.Client, expr: str) -> int:
-    return len(api.get("/api/v1/query", params={"query": expr}).json()["data"]["result"])
 
 
 def test_every_query_of_every_panel_is_answered_with_data(watched: Watched) -> None:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from tests.support.prometheus import answers
 from tests.support.servers.served import CHAT, TEXT, RunningServer, body, served, until
 
 
@@ -279,7 +280,7 @@ def test_no_request_is_accepted_before_the_engine_is_loaded() -> None:
         assert process.stderr is not None
         url = process.stderr.readline().split()[-1]
         with httpx.Client(base_url=url, timeout=30) as client:
-            until(lambda: _answers(client), "the server listens")
+            until(lambda: answers(client, "/health"), "the server listens")
             assert client.get("/health").json()["state"] == "loading"
             for response in (client.get("/ready"), client.get("/v1/models"), client.post(CHAT, json=body())):
                 assert response.status_code == 503
@@ -294,12 +295,6 @@ def test_no_request_is_accepted_before_the_engine_is_loaded() -> None:
         process.wait(20)
         assert process.stderr is not None
         process.stderr.close()
-
-
-def _answers(client: httpx.Client) -> bool:
-    with contextlib.suppress(httpx.HTTPError):
-        return client.get("/health").status_code == 200
-    return False
 
 
 def test_sigterm_lets_running_requests_finish_and_refuses_new_ones() -> None:
