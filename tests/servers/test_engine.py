@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.servers.served import CHAT, TEXT, RunningServer, body, running
 from tests.support.servers.working_engine import SECRET_PATH, TOKEN
+from validation.processes import http_request
 
 PROGRAM = Path(__file__).parents[1] / "support" / "servers" / "working_engine.py"
 
@@ -52,9 +53,8 @@ def test_after_a_disconnect_the_engine_generates_one_more_token_at_most(
 def _leave_after_three_tokens(server: RunningServer, made: Path, stream: bool) -> float:
     """When the connection was closed."""
     content = json.dumps(body(4000, stream=stream)).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
     with server.connect() as connection:
-        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+        connection.sendall(http_request(CHAT, content))
         while len(made.read_text().split()) < 3:
             time.sleep(0.005)
     return time.monotonic()

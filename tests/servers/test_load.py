@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.prometheus import answers
 from tests.support.servers.served import CHAT, TEXT, RunningServer, body, served, until
+from validation.processes import http_request
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +98,10 @@ def test_server_and_client_agree_on_the_time_to_first_token() -> None:
 
 def _first_token(connection: socket.socket) -> tuple[float, float]:
     """Seconds to the first token: as the client sees them, from its write on, and as the server says in `timing`."""
-    content = json.dumps(body(2, stream=True)).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+    request = http_request(CHAT, json.dumps(body(2, stream=True)).encode(), keep_alive=True)
     answer, seen = b"", None
     began = time.perf_counter()
-    connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+    connection.sendall(request)
     while not answer.endswith(b"0\r\n\r\n"):
         answer += connection.recv(65536)
         if seen is None and b'"content":" the"' in answer:
@@ -167,11 +167,8 @@ def test_deadlines(narrow: RunningServer) -> None:
 
 def test_a_client_that_reads_no_longer_does_not_hold_its_request() -> None:
     content = json.dumps(body(100_000, stream=True, timeout=1)).encode()
-    head = (
-        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    )
     with served() as server, server.connect() as connection:
-        connection.sendall(head.encode() + content)
+        connection.sendall(http_request(CHAT, content))
         until(lambda: outcomes(server)["timeout"] == 1, "it is counted", seconds=30)
 
 
@@ -233,10 +230,9 @@ def test_requests_that_wait_when_the_engine_crashes_wait_for_the_restarted_one()
 def test_a_slow_reader_changes_no_duration() -> None:
     """The engine is done after a moment; its client reads the answer three seconds later."""
     content = json.dumps(body(30_000, stream=True)).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
     with served() as server, server.connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-        connection.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        connection.sendall(http_request(CHAT, content))
         time.sleep(3)
         answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
         assert answer.count('"content":" ') == 30_000

@@ -19,6 +19,7 @@ from servers.http import connection as connections
 from servers.http.api_errors import OUTCOMES
 from servers.http.connection import MAX_HEAD, MAX_PIPELINED, Connection
 from tests.support.servers.served import CHAT, RunningServer, body, served, until
+from validation.processes import http_request
 
 MIB = 1024 * 1024
 PATIENCE = 64 * MIB  # bytes that a client sends before it gives up
@@ -41,7 +42,7 @@ class Client:
 
 def asked(**fields: object) -> bytes:
     content = json.dumps(body(**fields)).encode()  # type: ignore[arg-type]
-    return POST + b"Content-Length: %d\r\n\r\n%s" % (len(content), content)
+    return http_request(CHAT, content, keep_alive=True)
 
 
 CLIENTS = {
