@@ -55,18 +55,6 @@ def test_a_full_queue_refuses_at_once() -> None:
     run(work())
 
 
-def test_without_a_queue_one_runs_and_the_next_is_refused() -> None:
-    async def work() -> None:
-        admission = Admission(capacity=1, queue_size=0)
-        slot = await admission.enter()
-        with pytest.raises(QueueFull):
-            await admission.enter()
-        slot.release()
-        (await admission.enter()).release()
-
-    run(work())
-
-
 def test_requests_that_are_being_prepared_count_as_waiting() -> None:
     """Otherwise all of a burst would be tokenised, only for most of them to be refused."""
 
