@@ -118,15 +118,6 @@ def test_curl_asks(server: RunningServer, program: Callable[[str], str]) -> None
     assert status == "415 application/json"
 
 
-def test_curl_streams(server: RunningServer, program: Callable[[str], str]) -> None:
-    streamed = curl(program, "--no-buffer", server.url + CHAT, "--json", json.dumps(body(3, stream=True)))
-    *events, end = [line.removeprefix("data: ") for line in streamed.split("\n\n") if line]
-    assert end == "[DONE]"
-    assert (
-        "".join(json.loads(event)["choices"][0]["delta"].get("content", "") for event in events) == " the quick brown"
-    )
-
-
 def test_curl_waits_for_100_continue_before_it_sends_a_large_body(
     server: RunningServer, program: Callable[[str], str]
 ) -> None:

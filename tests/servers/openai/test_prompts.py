@@ -214,7 +214,3 @@ def test_without_a_model_a_token_is_a_byte(tmp_path: Path) -> None:
         assert len(ids) == len(TEXT.encode())
         assert tokenizer.decode(ids) == TEXT
         assert max(ids) < tokenizer.vocab_size
-
-
-def test_a_byte_tokenizer_renders_a_chat_as_lines() -> None:
-    assert ByteTokenizer().render([{"role": "user", "content": "hi"}]) == "user: hi\nassistant:"
