@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,13 +10,6 @@ from validation.statistics.capacity_searches import measure
 from validation.statistics.capacity_systems import always_late, batched, mdc, mmc
 
 SEED = 3
-
-
-def test_the_systems_share_nothing_with_the_search() -> None:
-    tree = ast.parse(Path(capacity_systems.__file__).read_text())
-    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert modules
-    assert not [module for module in modules if module.startswith(("enginebench", "loadtests"))]
 
 
 @pytest.mark.parametrize("system", [mmc(4, 2.0), mmc(1, 5.0), mdc(4, 1.0), mdc(1, 4.0)], ids=lambda each: each.name)
