@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 RATE = 20.0  # finished requests per second
@@ -29,6 +23,7 @@ MEANS = {
     "send_lag": 0.0002,
     "client_lag": 0.0001,
 }  # seconds
+OF_ANSWERS = ("ttft", "ttft_user", "tpot", "e2e_user")
 STAGE_SECONDS = 4.0
 
 
@@ -45,56 +40,45 @@ class ScriptedRun(Collector):
         index = int(elapsed / STAGE_SECONDS)
         labels = self._labels | {"stage": f"{USERS} users, {index}"}
         for name, mean in MEANS.items():
-            yield self._histogram(name, mean, done, self._labels)
-        yield self._counter("requests", {"ok": done * GOOD, "rejected": done * (1 - GOOD), "cut_off": 0.0}, "outcome")
-        for name, value in (("output_tokens", done * TOKENS), ("good_requests", done * GOOD)):
-            yield self._counter(name, {"": value})
+            # Every value lies between half and twice the mean, but for those of failures, which are infinite.
+            finite = done * GOOD if name in OF_ANSWERS else done
+            for edge, count in ((mean / 2, 0.0), (mean * 2, finite), (1000.0, finite), ("+Inf", done)):
+                yield _sample(f"{name}_seconds_bucket", count, **self._labels, le=str(edge))
+            yield _sample(f"{name}_seconds_sum", mean * finite, **self._labels)
+            yield _sample(f"{name}_seconds_count", done, **self._labels)
+        for outcome, value in {"ok": done * GOOD, "rejected": done * (1 - GOOD), "cut_off": 0.0}.items():
+            yield _sample("requests_total", value, **self._labels, outcome=outcome)
+        yield _sample("output_tokens_total", done * TOKENS, **self._labels)
+        yield _sample("good_requests_total", done * GOOD, **self._labels)
         for name, value in (
             ("in_flight", 10.0),
             ("users", USERS),
             ("recent_offered_rate", RATE),
             ("stage_index", index),
         ):
-            yield _gauge(f"enginebench_load_{name}", labels, value)
+            yield _sample(name, value, **labels)
         for objective, seconds in OBJECTIVES.items():
-            yield _gauge("enginebench_load_objective_seconds", labels | {"objective": objective}, seconds)
-        yield _gauge("enginebench_load_run_start_seconds", self._labels, self._started)
+            yield _sample("objective_seconds", seconds, **labels, objective=objective)
+        yield _sample("run_start_seconds", self._started, **self._labels)
         for stage, rank in (("warned of", 2), (labels["stage"], 0)):
-            yield _gauge("enginebench_load_finding", labels | {"stage": stage, "kind": "load_generator_late"}, rank)
-        yield _gauge("enginebench_load_stage_load", labels, USERS)
+            yield _sample("finding", rank, **(labels | {"stage": stage}), kind="load_generator_late")
+        yield _sample("stage_load", USERS, **labels)
         begin = self._started + index * STAGE_SECONDS
         for end, value in {"start": begin, "end": time.time()}.items():
-            yield _gauge(f"enginebench_load_stage_{end}_seconds", labels, value)
+            yield _sample(f"stage_{end}_seconds", value, **labels)
         for name, value in {"attainment": GOOD, "failure_share": 1 - GOOD}.items():
-            yield _gauge(f"enginebench_load_stage_{name}", labels, value)
-        yield _gauge("enginebench_load_stage_throughput_tokens_per_second", labels, RATE * TOKENS)
-        for name in ("ttft", "ttft_user", "tpot", "e2e_user"):
+            yield _sample(f"stage_{name}", value, **labels)
+        yield _sample("stage_throughput_tokens_per_second", RATE * TOKENS, **labels)
+        for name in OF_ANSWERS:
             for q in ("0.5", "0.99"):
-                yield _gauge(f"enginebench_load_stage_{name}_seconds", labels | {"quantile": q}, MEANS[name])
-        info = InfoMetricFamily("enginebench_load_run", "The run.")
-        info.add_metric([], self._labels | {"server": "http://127.0.0.1:8000"})
-        yield info
-
-    def _counter(self, name: str, values: dict[str, float], label: str | None = None) -> CounterMetricFamily:
-        names = [*self._labels, *([label] if label else [])]
-        family = CounterMetricFamily(f"enginebench_load_{name}", name, labels=names)
-        for key, value in values.items():
-            family.add_metric([*self._labels.values(), *([key] if label else [])], value)
-        return family
-
-    def _histogram(self, name: str, mean: float, count: float, labels: dict[str, str]) -> HistogramMetricFamily:
-        """Every value lies between half and twice the mean, but for those of failures, which are infinite."""
-        family = HistogramMetricFamily(f"enginebench_load_{name}_seconds", name, labels=list(labels))
-        finite = count * GOOD if name in {"ttft", "ttft_user", "tpot", "e2e_user"} else count
-        buckets = [(str(mean / 2), 0.0), (str(mean * 2), finite), ("1000.0", finite), ("+Inf", count)]
-        family.add_metric(list(labels.values()), buckets, sum_value=mean * finite)
-        return family
+                yield _sample(f"stage_{name}_seconds", MEANS[name], **labels, quantile=q)
+        yield _sample("run_info", 1, **self._labels, server="http://127.0.0.1:8000")
 
 
-def _gauge(name: str, labels: dict[str, str], value: float) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, name, labels=list(labels))
-    family.add_metric(list(labels.values()), value)
-    return family
+def _sample(name: str, value: float, **labels: str) -> Metric:
+    metric = Metric(f"enginebench_load_{name}", name, "unknown")
+    metric.add_sample(metric.name, labels, value)
+    return metric
 
 
 @contextmanager
