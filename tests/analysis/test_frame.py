@@ -113,7 +113,7 @@ def test_if_no_answer_has_a_second_token_engines_are_compared_by_ttft(tmp_path: 
     assert answer.ratio.value == pytest.approx(0.5, rel=0.1)
     assert document.candidates is not None
     titles = [column.title for column in document.candidates.columns]
-    assert titles == ["engine", "TTFT p50 at 1 user", "against the next row", "TTFT p99 at 1 user"]
+    assert titles == ["engine", "TTFT p50 at 1 user", "TTFT p50 against the next row", "TTFT p99 at 1 user"]
 
 
 def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> None:

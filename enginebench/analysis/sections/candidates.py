@@ -116,7 +116,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
             if peak
             else [
                 (
-                    Column("against the next row", rank=1),
+                    Column(f"{speed} against the next row", rank=1),
                     lambda row: _ratio(frame, row.engine, following.get(row.engine)),
                 )
             ]
