@@ -2,10 +2,11 @@
 
 The decode loop is ours, on the model's own forward pass and key/value cache: one pass over the prompt, then one per
 token, which is sent as soon as it is sampled. `loop=generate` runs the library's `generate` with a streamer instead, as
-published ladders of engines do; so does `draft`, which is the library's assisted generation. Nothing is compiled, fused
-or batched: it is eager PyTorch as people use it. Other attention kernels and quantised weights are settings.
+published ladders of engines do; so does `speculative_tokens`, which is the library's assisted generation. Nothing is
+compiled, fused or batched: it is eager PyTorch as people use it. Other attention kernels and quantised weights are
+settings.
 
-    enginebench serve transformers -o dtype=float32 -o draft=ngram
+    enginebench serve transformers -o dtype=float32 -o speculative_tokens=5
     enginebench serve transformers -o loop=generate
 """
 
@@ -40,25 +41,22 @@ from engines.text.sampler import SampledAnswer
 if TYPE_CHECKING:
     import torch
 
-NGRAM = "ngram"
 PASS = 16  # tokens of a prompt with which a kernel is tried out
 
 
 @dataclass(frozen=True, slots=True)
 class TransformersOptions(TorchOptions):
     attention: Attention = setting("auto", f"auto: Transformers decides, usually sdpa; {KERNELS}")
-    quantise: Quantised = setting(
+    quantization: Quantised = setting(
         "none", "quantise the weights while loading, by bitsandbytes (bnb), torchao or Neural Compressor (inc)"
     )
-    draft: str | None = setting(
-        None,
-        "speculative decoding by the library's `generate`: `ngram` drafts from the text so far; otherwise the name of "
-        "a draft model",
+    speculative_tokens: int = setting(
+        0, "tokens drafted per step by the library's `generate` (0: no speculative decoding)", least=0
     )
+    draft_model: str | None = setting(None, "name of the draft model (none: n-grams of the text so far)")
     loop: Literal["ours", "generate"] = setting(
         "ours", "decode loop: ours on the model's forward pass, or the library's `generate` with a streamer"
     )
-    guesses: int = setting(5, "tokens drafted per step", least=1)
 
 
 class TransformersEngine(OnTorch, BlockingEngine):
@@ -73,19 +71,21 @@ class TransformersEngine(OnTorch, BlockingEngine):
     @classmethod
     def memory_need(cls, options: TransformersOptions, size: ModelSize) -> MemoryNeed:
         need = super().memory_need(options, size)
-        if options.quantise == "none":
+        if options.quantization == "none":
             return need
-        return size.need(bits_of(options.quantise), cache=need.cache, device=need.device)
+        return size.need(bits_of(options.quantization), cache=need.cache, device=need.device)
 
     def load(self) -> EngineInfo:
         if self.options.attention == FLEX and (reason := missing_compiler()) is not None:
             raise EngineUnavailable(f"attention={FLEX} is compiled: {reason}.")
+        if self.options.draft_model is not None and not self.options.speculative_tokens:
+            raise EngineUnavailable("a draft model needs `speculative_tokens`, such as 5.")
         return self._threads.submit(self._load).result()
 
     def _load(self) -> EngineInfo:
         import torch
 
-        self._loop = "generate" if self.options.draft is not None else self.options.loop
+        self._loop = "generate" if self.options.speculative_tokens else self.options.loop
         if self._loop == "generate":
             self.features = ("seed", "stop", "ignore_eos", "min_tokens")
         model = self.open_model()
@@ -99,8 +99,10 @@ class TransformersEngine(OnTorch, BlockingEngine):
             implementation = repeating_heads()
         self._net = self._read(model, dtype, implementation)
         self.end_phase("weights")
-        if self.options.draft is not None and state_space:
-            raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
+        if self.options.speculative_tokens and state_space:
+            raise EngineUnavailable(
+                "a state-space model cannot take back wrong guesses: serve it without `speculative_tokens`."
+            )
         self._assistance = self._assisted_by(dtype)
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
@@ -109,7 +111,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 _, cache = self._forward([0] * PASS, {})
                 self._forward([0], cache)
         attention = self.options.attention if implementation else self._net.config._attn_implementation
-        stored = weights_format(self._net, dtype, self.options.quantise)
+        stored = weights_format(self._net, dtype, self.options.quantization)
         facts: dict[str, Any] = {"attention": attention, "loop": self._loop, "threads": torch.get_num_threads()}
         if state_space:  # in place of keys and values that grow with the text
             facts |= {"attention": "none", "state_bytes": kept_values(config, 0) * dtype.itemsize}
@@ -117,20 +119,21 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
     def _read(self, model: Model, dtype: torch.dtype, attention: str | None) -> Any:
         settings = {} if attention is None else {"attn_implementation": attention}
-        quantised = loading_settings(self.options.quantise, model, self._device, dtype)
+        quantised = loading_settings(self.options.quantization, model, self._device, dtype)
         if quantised:
             model = with_weights(model)  # random weights are quantised from a file
         net = read_network(model, self._device, dtype, **settings, **quantised)
-        return quantised_after(net, self.options.quantise)
+        return quantised_after(net, self.options.quantization)
 
     def _assisted_by(self, dtype: torch.dtype) -> dict[str, Any]:
-        """Return settings of `generate`; none without a draft. Raises `EngineUnavailable`."""
-        if self.options.draft is None:
+        """Return settings of `generate`; none without speculative decoding. Raises `EngineUnavailable`."""
+        count = self.options.speculative_tokens
+        if not count:
             return {}
-        if self.options.draft == NGRAM:
-            return {"prompt_lookup_num_tokens": self.options.guesses}
+        if self.options.draft_model is None:
+            return {"prompt_lookup_num_tokens": count}
         try:
-            model = fetch_model(self.options.draft)
+            model = fetch_model(self.options.draft_model)
         except ValueError as error:
             raise EngineUnavailable(str(error)) from error
         draft = read_network(model, self._device, dtype)
@@ -141,7 +144,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 "same family."
             )
         # By default the library drafts more or fewer tokens as it goes on, and stops drafting if it is in doubt.
-        draft.generation_config.num_assistant_tokens = self.options.guesses
+        draft.generation_config.num_assistant_tokens = count
         draft.generation_config.num_assistant_tokens_schedule = "constant"
         draft.generation_config.assistant_confidence_threshold = 0.0
         return {"assistant_model": draft}

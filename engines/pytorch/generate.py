@@ -43,7 +43,7 @@ def generate(
             return torch.full((len(input_ids),), streamer.ended, dtype=torch.bool, device=input_ids.device)
 
     if request.logprobs is not None:
-        raise BadRequest("`generate` streams no log-probabilities; serve without `loop` and `draft`.")
+        raise BadRequest("`generate` streams no log-probabilities; serve without `loop` and `speculative_tokens`.")
     if request.seed is not None and not request.greedy:
         torch.manual_seed(request.seed)
     ends = sorted(end_ids) or None

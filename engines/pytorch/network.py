@@ -89,7 +89,7 @@ def loading_settings(quantised: Quantised, model: Model, device: torch.device, d
     library = quantised.partition("-")[0]
     module, package = QUANTISERS[library]
     if find_spec(module) is None:
-        raise EngineUnavailable(f"quantise={quantised} needs {package}; install with: pip install {package}")
+        raise EngineUnavailable(f"quantization={quantised} needs {package}; install with: pip install {package}")
     if library == "inc":
         return {}  # it quantises a loaded network
     config = (

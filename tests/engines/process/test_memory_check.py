@@ -82,7 +82,7 @@ def test_the_sentence_has_the_figures_and_the_ways_out(no_gpu: None, monkeypatch
         pytest.param("transformers", {"dtype": "bfloat16"}, 2.0, 4096 * 2 * VALUES, id="one sequence"),
         pytest.param("transformers", {"dtype": "float32"}, 4.0, 4096 * 4 * VALUES, id="twice as wide"),
         pytest.param(
-            "transformers", {"dtype": "bfloat16", "quantise": "torchao-int8"}, 1.0, 4096 * 2 * VALUES, id="int8"
+            "transformers", {"dtype": "bfloat16", "quantization": "torchao-int8"}, 1.0, 4096 * 2 * VALUES, id="int8"
         ),
         pytest.param(
             "transformers-batching", {"dtype": "float32"}, 4.0, 16_384 * 4 * VALUES, id="what the batch allocates"

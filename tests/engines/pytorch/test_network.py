@@ -89,16 +89,16 @@ def test_weights_that_were_quantised_before(config: dict[str, Any], name: str | 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("quantise", ["torchao-int8", "torchao-int4", "bnb-int8", "bnb-int4"])
-def test_quantised_weights_answer_on_a_gpu(quantise: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("quantization", ["torchao-int8", "torchao-int4", "bnb-int8", "bnb-int4"])
+def test_quantised_weights_answer_on_a_gpu(quantization: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    pytest.importorskip("torchao" if quantise.startswith("torchao") else "bitsandbytes")
+    pytest.importorskip("torchao" if quantization.startswith("torchao") else "bitsandbytes")
     from engines.contract.base import GenerateRequest
     from engines.transformers import TransformersEngine, TransformersOptions
 
-    engine = TransformersEngine(small_model(), TransformersOptions(quantise=quantise))
+    engine = TransformersEngine(small_model(), TransformersOptions(quantization=quantization))
     info = engine.load()
-    assert (info.dtype, info.options["activations"]) == (quantise.rpartition("-")[2], "bfloat16")
+    assert (info.dtype, info.options["activations"]) == (quantization.rpartition("-")[2], "bfloat16")
     request = GenerateRequest("", tuple(engine._tokenizer.encode("The capital of France is").ids), 8, ignore_eos=True)
     assert sum(chunk.tokens for chunk in engine.generate_blocking(request)) == 8
 

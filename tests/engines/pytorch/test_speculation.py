@@ -49,7 +49,7 @@ class Counting:
 @pytest.mark.parametrize("settings", [{}, {"min_tokens": 5, "ignore_eos": False}, {"stop": ("a",)}])
 def test_an_answer_with_ngrams_is_the_answer(tiny: tuple[Model, Reference], settings: dict[str, Any]) -> None:
     model, _ = tiny
-    plain, assisted = Counting(model), Counting(model, draft="ngram")
+    plain, assisted = Counting(model), Counting(model, speculative_tokens=5)
     for seed in range(3):
         ids = prompt(seed, 10) * 3
         assert assisted.chunks(ids, **settings) == plain.chunks(ids, **settings)
@@ -60,14 +60,14 @@ def test_an_answer_with_ngrams_is_the_answer(tiny: tuple[Model, Reference], sett
 
 def test_a_draft_that_is_always_right_saves_passes(tiny: tuple[Model, Reference]) -> None:
     model, _ = tiny
-    plain, assisted = Counting(model), Counting(model, draft=str(model.folder), guesses=4)
+    plain, assisted = Counting(model), Counting(model, speculative_tokens=4, draft_model=str(model.folder))
     ids = prompt(7, 10)
     assert assisted.chunks(ids) == plain.chunks(ids)
     assert (plain.passes, assisted.passes) == (TOKENS, TOKENS // 5), "five tokens a pass"
 
 
 def test_a_seed_repeats_a_sampled_answer(tiny: tuple[Model, Reference]) -> None:
-    assisted = Counting(tiny[0], draft="ngram")
+    assisted = Counting(tiny[0], speculative_tokens=5)
     ids = prompt(3, 10) * 3
     once, twice = (assisted.chunks(ids, temperature=1.0, seed=3) for _ in range(2))
     assert once == twice
@@ -81,8 +81,10 @@ def test_what_cannot_be_served_gets_a_sentence(tiny: tuple[Model, Reference], tm
     with pytest.raises(
         EngineUnavailable, match="the draft model has a vocabulary of 600 tokens and the model one of 512"
     ):
-        Counting(model, draft=str(other.folder))
+        Counting(model, speculative_tokens=5, draft_model=str(other.folder))
     with pytest.raises(EngineUnavailable, match="no model called `nothing`; choose from"):
-        Counting(model, draft="nothing")
+        Counting(model, speculative_tokens=5, draft_model="nothing")
     with pytest.raises(EngineUnavailable, match="cannot take back wrong guesses"):
-        Counting(state_space, draft="ngram")
+        Counting(state_space, speculative_tokens=5)
+    with pytest.raises(EngineUnavailable, match="a draft model needs `speculative_tokens`"):
+        Counting(model, draft_model=str(model.folder))
