@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from enginebench.records.load import Load, Rate, Users
-from enginebench.records.metrics import OBJECTIVES
-from enginebench.records.slo import Objective, parse_objectives, write_objectives
+from enginebench.records.slo import SLO_HELP, Objective, read_objectives, write_objectives
 from enginebench.settings.schema import UserMistake, setting
 
 CRITICAL = 0.2  # a gate fails if a metric is worse by more than this share of the baseline
@@ -50,18 +49,13 @@ def parse_prices(text: str) -> Prices:
     return tuple(prices)
 
 
-def parse_slo(text: str) -> tuple[Objective, ...]:
-    """Read one objective from each line. Raises `UserMistake`."""
-    return parse_objectives(text.splitlines())
-
-
 def slo_setting(group: str = "") -> tuple[Objective, ...]:
-    """Declare `--slo METRIC_pN=TIME`, repeated for each objective."""
+    """Declare `--slo`."""
     declared: tuple[Objective, ...] = setting(
         (),
-        f"Objective, such as ttft_p99=500ms; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}.",
+        SLO_HELP,
         metavar="SLO",
-        read=parse_slo,
+        read=read_objectives,
         write=write_objectives,
         group=group,
         repeatable=True,
@@ -74,8 +68,9 @@ class RunsSettings:
     runs: Path = setting(Path("runs"), "Folder of the runs.", metavar="FOLDER")
     tokenizer: Path | None = setting(
         None,
-        "A tokenizer.json, to count answer tokens if a server sends no usage. It is remembered for these runs.",
-        metavar="FILE",
+        "A tokenizer.json, or a folder with one, to count answer tokens if a server sends no usage. It is remembered "
+        "for these runs.",
+        metavar="PATH",
     )
 
 

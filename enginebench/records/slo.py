@@ -21,6 +21,7 @@ from enginebench.settings.units import parse_seconds
 
 FAILURES = "failures"
 GRAMMAR = f"METRIC_pN=TIME, such as ttft_p99=500ms, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
+SLO_HELP = f"Objective for each load: {GRAMMAR}; may be repeated, or several separated by commas."
 OTHER_NAMES = {"itl": "tpot", "icl": "tpot", "latency": "e2e", "first_token": "ttft"}
 MAX_SECONDS = 60.0  # for a limit without a unit: a larger number is probably milliseconds
 
@@ -138,6 +139,11 @@ class RunObjectives:
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
     """Parse texts of one or several comma-separated objectives. Raises `ValueError` with a sentence."""
     return tuple(dict.fromkeys(_parse(part) for text in texts for part in text.split(",") if part.strip()))
+
+
+def read_objectives(text: str) -> tuple[Objective, ...]:
+    """Parse the objectives of all lines of a text. Raises `ValueError` with a sentence."""
+    return parse_objectives(text.splitlines())
 
 
 def write_objectives(objectives: Iterable[Objective]) -> str:

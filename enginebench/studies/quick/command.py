@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enginebench.records.slo import GRAMMAR
+from enginebench.records.slo import SLO_HELP
 from enginebench.records.stage import SECOND
 from enginebench.settings.flags import duration
 from enginebench.settings.schema import UserMistake
@@ -36,13 +36,15 @@ def quick(
     ] = None,
     slo: Annotated[
         list[str] | None,
-        typer.Option(metavar="SLO", help=f"Objective: {GRAMMAR}; repeatable. Default: ttft_p95=1s,tpot_p95=100ms."),
+        typer.Option(metavar="SLO", help=f"{SLO_HELP} Default: ttft_p95=1s,tpot_p95=100ms."),
     ] = None,
     seconds: Annotated[float, typer.Option(metavar="S", parser=duration(20), help="Approximate duration.")] = 60.0,
     peak: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas N users need.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first one that the server lists.")
+    ] = None,
     runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the run.")] = RUNS,
 ) -> None:
     """How many users can a server handle? One minute, then the answer.

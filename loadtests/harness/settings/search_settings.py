@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from enginebench.records.slo import GRAMMAR as OBJECTIVES
-from enginebench.records.slo import Objective, parse_objectives, write_objectives
+from enginebench.records.slo import SLO_HELP, Objective, read_objectives, write_objectives
 from enginebench.records.stage import MAX_DURATION
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.setting_groups import most_used, search_setting
@@ -38,9 +37,9 @@ class SearchSettings:
     )
     slo: tuple[Objective, ...] = most_used(
         (),
-        f"Objective for each load: {OBJECTIVES}; may be repeated, or several separated by commas.",
+        SLO_HELP,
         metavar="SLO",
-        read=lambda text: parse_objectives(text.splitlines()),
+        read=read_objectives,
         write=write_objectives,
         repeatable=True,
     )
