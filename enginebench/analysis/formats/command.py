@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enginebench.analysis.settings import RunsSettings
 from enginebench.records.formatting import counted
+from enginebench.settings.flags import read_settings, with_flags
 
 if TYPE_CHECKING:
     from enginebench.analysis.formats.benchmark_report_reader import ReportFile
@@ -28,13 +30,14 @@ KNOWN = (
 YAML = (".yaml", ".yml")
 
 
+@with_flags(RunsSettings, leave_out=("tokenizer",))
 def import_results(
     files: Annotated[list[Path], typer.Argument(help="Results of other tools; several with one label are repeats.")],
-    runs: Annotated[Path, typer.Option(help="Folder to write the runs into.", metavar="FOLDER")] = Path("runs"),
     label: Annotated[
         str | None,
         typer.Option(help="Name of the runs in reports. Default: the model, else the file's name.", show_default=False),
     ] = None,
+    **flags: Any,
 ) -> None:
     """Import results of guidellm, aiperf or vLLM, and Benchmark Reports of llm-d.
 
@@ -60,6 +63,7 @@ def import_results(
     from enginebench.analysis.formats import benchmark_report_runs as report_runs
     from enginebench.analysis.formats.results import Results, write_run
 
+    runs: Path = read_settings(RunsSettings, flags).runs
     repeats: Counter[str] = Counter()
     reports: list[ReportFile] = []
     for file, results in ((path, results) for path in files for results in read(path)):
