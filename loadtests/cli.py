@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enginebench.records.exit_codes import GOOD, NOT_ENOUGH
-from enginebench.settings.flags import AsJson, EngineSettings, Profile, typed_texts, with_flags
+from enginebench.settings.flags import (
+    AllowInvalid,
+    AsJson,
+    Engines,
+    EngineSettings,
+    Models,
+    Processes,
+    Urls,
+    typed_texts,
+    with_flags,
+)
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.command.run_help import RunCommand, show_all
 from loadtests.harness.command.scenarios import find_scenario, scenario_list
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.setting_groups import RESULTS
 from loadtests.harness.settings.run_settings import RunSettings
 
 if TYPE_CHECKING:
@@ -28,13 +37,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-NAMED = "may be repeated, each as NAME=…, to compare."
-ENGINE = typer.Option(metavar="[NAME=]ENGINE", help=f"Serve this engine and test it; {NAMED}")
-URL = typer.Option(metavar="[NAME=]URL", help=f"Test the OpenAI-compatible server at this address; {NAMED}")
-MODEL = typer.Option(
-    metavar="[NAME=]MODEL",
-    help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
-)
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each contender, interleaved; a winner needs several.")
 KEEP_LOADED = typer.Option(
     "--keep-loaded",
@@ -48,7 +50,11 @@ DROP_CACHE = typer.Option(
     metavar="[NAME=]PATH",
     help="Drop this file or folder, such as a model's, from the file cache before each start; may be repeated.",
 )
-Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
+PROFILE = typer.Option(
+    metavar="COMMAND",
+    help="After all measurements, run a profiler against each engine under load: py-spy, nsys, or a command with "
+    "{pid}, the engine's process id.",
+)
 HelpAll = Annotated[
     bool, typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option, and exit.")
 ]
@@ -63,22 +69,17 @@ def run(
         str, typer.Argument(metavar="SCENARIO", help="Name of a scenario, such as concurrent, or a locustfile.")
     ],
     address: Annotated[str | None, typer.Argument(metavar="URL", help="Test this server, as --url does.")] = None,
-    engine: Annotated[list[str] | None, ENGINE] = None,
-    url: Annotated[list[str] | None, URL] = None,
+    engine: Engines = None,
+    url: Urls = None,
     option: EngineSettings = None,
-    model: Annotated[list[str] | None, MODEL] = None,
+    model: Models = None,
     repeat: Annotated[int, REPEAT] = 1,
     keep_loaded: Annotated[bool, KEEP_LOADED] = False,
     restart: Annotated[list[str] | None, RESTART] = None,
     drop_cache: Annotated[list[str] | None, DROP_CACHE] = None,
     processes: Processes = 1,
-    profile: Profile = None,
-    allow_invalid: Annotated[
-        bool,
-        typer.Option(
-            "--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.", rich_help_panel=RESULTS
-        ),
-    ] = False,
+    profile: Annotated[str | None, PROFILE] = None,
+    allow_invalid: AllowInvalid = False,
     as_json: AsJson = False,
     help_all: HelpAll = False,
     **options: Any,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from enginebench.settings.flags import EngineSettings, TrustRemoteCode, read_settings, with_flags
+from enginebench.settings.flags import MODEL_HELP, EngineSettings, TrustRemoteCode, read_settings, with_flags
 from enginebench.settings.schema import UserMistake, options_by_engine
 from engines.process.supervisor import Watch
 from servers.settings import ServerSettings, server_settings
@@ -22,9 +22,7 @@ app = typer.Typer()
 def serve(
     engine: Annotated[str, typer.Argument(metavar="ENGINE", help="Engine to serve; `enginebench engines` lists them.")],
     option: EngineSettings = None,
-    model: Annotated[
-        str | None, typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help=MODEL_HELP)] = None,
     trust_remote_code: TrustRemoteCode = False,
     own_server: Annotated[
         bool,

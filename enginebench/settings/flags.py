@@ -19,20 +19,66 @@ import typer
 from enginebench.settings.schema import MOST_USED, Setting, from_environment, from_text, settings_of
 from enginebench.settings.units import parse_seconds
 
+
+def duration(least: float) -> Callable[[str], float]:
+    """Return the parser of an option in seconds: `500ms`, `5s`, `2m`, `1h`, or a bare number."""
+
+    def parse(text: str) -> float:
+        try:
+            seconds = parse_seconds(str(text))
+        except ValueError:
+            raise typer.BadParameter(f"it is a time such as 500ms, 5s, 2m or 1h, not `{text}`.") from None
+        if not seconds >= least:
+            raise typer.BadParameter(f"it is {least:g} s or more, not {text}.")
+        return seconds
+
+    return parse
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+MODEL_HELP = "Model to load: a preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m."
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 EngineSettings = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
 ]
-Profile = Annotated[
-    str | None,
+Engines = Annotated[
+    list[str] | None,
     typer.Option(
-        metavar="COMMAND",
-        help="After all measurements, run a profiler against each engine under load: py-spy, nsys, or a command with "
-        "{pid}, the engine's process id.",
+        "--engine",
+        metavar="[NAME=]ENGINE",
+        help="Serve and test this engine; may be repeated, each as NAME=…, to compare.",
     ),
 ]
+Urls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--url",
+        metavar="[NAME=]URL",
+        help="Test the OpenAI-compatible server at this address; may be repeated, each as NAME=…, to compare.",
+    ),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="[NAME=]MODEL",
+        help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
+    ),
+]
+Processes = Annotated[
+    int, typer.Option("--processes", metavar="N", min=1, help="Client processes that share the load.")
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        metavar="TIME",
+        parser=duration(60),
+        help="Stop and report within this time: 90s, 8m, 2h. The same command resumes.",
+    ),
+]
+AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Do not exit with 2 because of invalid runs.")]
 """Options of several commands."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -83,18 +129,3 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     return inspect.Parameter(
         setting.name, inspect.Parameter.KEYWORD_ONLY, default=unused, annotation=Annotated[hint, option]
     )
-
-
-def duration(least: float) -> Callable[[str], float]:
-    """Return the parser of an option in seconds: `500ms`, `5s`, `2m`, `1h`, or a bare number."""
-
-    def parse(text: str) -> float:
-        try:
-            seconds = parse_seconds(str(text))
-        except ValueError:
-            raise typer.BadParameter(f"it is a time such as 500ms, 5s, 2m or 1h, not `{text}`.") from None
-        if not seconds >= least:
-            raise typer.BadParameter(f"it is {least:g} s or more, not {text}.")
-        return seconds
-
-    return parse

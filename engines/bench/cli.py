@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enginebench.settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
+from enginebench.settings.flags import (
+    MODEL_HELP,
+    AsJson,
+    EngineSettings,
+    TrustRemoteCode,
+    read_settings,
+    with_flags,
+)
 from enginebench.settings.schema import UserMistake
 from engines.bench.settings import BenchSettings
 
@@ -35,7 +42,7 @@ def bench(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m."),
+        typer.Option(metavar="MODEL", help=f"{MODEL_HELP} May be repeated, to compare sizes."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     output: Annotated[

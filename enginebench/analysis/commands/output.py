@@ -22,7 +22,6 @@ OUTPUT = typer.Option(
     metavar="FILE",
 )
 Output = Annotated[list[Path] | None, OUTPUT]
-AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Do not exit with 2 because of invalid runs.")]
 
 
 def check_formats(output: Sequence[Path]) -> None:

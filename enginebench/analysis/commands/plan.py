@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from enginebench.analysis.commands.output import AllowInvalid, Output, check_formats, deliver
+from enginebench.analysis.commands.output import Output, check_formats, deliver
 from enginebench.analysis.commands.report import RUNS, read_runs
 from enginebench.analysis.settings import PlanSettings, RunsSettings
-from enginebench.settings.flags import AsJson, read_settings, with_flags
+from enginebench.settings.flags import AllowInvalid, AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
 
 

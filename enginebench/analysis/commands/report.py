@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from enginebench.analysis.commands.output import PAGE, AllowInvalid, Output, check_formats, deliver
+from enginebench.analysis.commands.output import PAGE, Output, check_formats, deliver
 from enginebench.analysis.settings import PlanSettings, ReadSettings, RunsSettings
-from enginebench.settings.flags import AsJson, read_settings, with_flags
+from enginebench.settings.flags import AllowInvalid, AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
 
 if TYPE_CHECKING:

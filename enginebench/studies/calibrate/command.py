@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from enginebench.analysis.commands.output import Output
-from enginebench.settings.flags import AsJson
+from enginebench.settings.flags import AsJson, Processes
 
 
 def calibrate(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter loads, in less than a minute.")] = False,
-    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")] = 1,
+    processes: Processes = 1,
     loads: Annotated[
         str,
         typer.Option(

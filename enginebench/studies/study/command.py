@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enginebench.settings.flags import duration
+from enginebench.settings.flags import Budget
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Chosen
 from loadtests.harness.settings.run_settings import runs_here
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 RUNS = runs_here()
 STATUS, REPORT = "status", "report"
 REPORTING = 20.0  # seconds of a budget that are reserved for the report and the archive
-MIN_BUDGET = 60.0  # seconds
 SHORT = 30 * 60.0  # seconds: default budget of a short form
 
 NAME = typer.Argument(
@@ -33,11 +32,6 @@ NAME = typer.Argument(
     show_default=False,
 )
 QUICK = typer.Option("--quick", help="The grid's short form, in at most half an hour; --budget sets another time.")
-BUDGET = typer.Option(
-    metavar="TIME",
-    parser=duration(MIN_BUDGET),
-    help="Stop and report within this time: 90s, 8m, 2h. The same command resumes.",
-)
 ARCHIVE = typer.Option(metavar="FILE", help="Pack the study into this file at the end: .tar.gz, .tar.xz or .tar.")
 FOLDER = typer.Option(metavar="FOLDER", help="Folder of the study. Default: runs/NAME with the chosen options.")
 MODEL = typer.Option(
@@ -56,7 +50,7 @@ ANY_COMMIT = typer.Option("--any-commit", help="Continue with a different commit
 def study(
     name: Annotated[list[str] | None, NAME] = None,
     quick: Annotated[bool, QUICK] = False,
-    budget: Annotated[float | None, BUDGET] = None,
+    budget: Budget = None,
     archive: Annotated[Path | None, ARCHIVE] = None,
     folder: Annotated[Path | None, FOLDER] = None,
     model: Annotated[list[str] | None, MODEL] = None,

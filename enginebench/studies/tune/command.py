@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enginebench.settings.flags import AsJson, duration, typed_texts, with_flags
+from enginebench.settings.flags import AsJson, Budget, Engines, Models, Urls, duration, typed_texts, with_flags
 from enginebench.settings.schema import UserMistake, choose_from, from_environment, options_by_engine, settings_of
 from enginebench.studies.tune.folder import Goal, Question, open_folder
 from loadtests.harness.scenario import Scenario
@@ -34,37 +34,33 @@ LOADS: Mapping[str, Mapping[str, str]] = {
 }
 """The load of each run by scenario, if none is given."""
 
-ENGINE = typer.Option(metavar="[NAME=]ENGINE", help="Serve this engine and tune it; may be repeated.")
-URL = typer.Option(metavar="[NAME=]URL", help="Tune the server at this address, or compare several.")
 OPTION = typer.Option(
     "--option",
     "-o",
     metavar="[ENGINE.]NAME=VALUES",
     help="Values to try: 16,64,256 or 512..8192; a single value is for all variants. Default: as the engine declares.",
 )
-MODEL = typer.Option(metavar="[NAME=]MODEL", help="Model that the engines load, or to request from --url.")
 RESTART = typer.Option(
     metavar="COMMAND", help="Start the server of --url with this command, in which {NAME} is the value of -o NAME."
 )
 FOR = typer.Option(
     "--for", help="Maximise requests within the SLO, the highest load within it, or requests per dollar."
 )
-BUDGET = typer.Option(metavar="TIME", help="Stop in this time: 30m, 2h. The same command resumes.", parser=duration(60))
 PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
-LOAD_LIMIT = typer.Option(metavar="S", help="A server that is not ready by then fails.", parser=duration(1))
+LOAD_TIMEOUT = typer.Option(metavar="S", help="A server that is not ready by then fails.", parser=duration(1))
 
 
 @with_flags(Scenario, leave_out=NOT_OFFERED)
 def tune(
-    engine: Annotated[list[str] | None, ENGINE] = None,
-    url: Annotated[list[str] | None, URL] = None,
+    engine: Engines = None,
+    url: Urls = None,
     option: Annotated[list[str] | None, OPTION] = None,
-    model: Annotated[list[str] | None, MODEL] = None,
+    model: Models = None,
     restart: Annotated[str, RESTART] = "",
     goal: Annotated[Goal, FOR] = "goodput",
-    budget: Annotated[float | None, BUDGET] = None,
+    budget: Budget = None,
     price: Annotated[list[str] | None, PRICE] = None,
-    load_limit: Annotated[float, LOAD_LIMIT] = 900.0,
+    load_timeout: Annotated[float, LOAD_TIMEOUT] = 900.0,
     folder: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the race. Default: one for this question in runs/.")
     ] = None,
@@ -133,7 +129,7 @@ def tune(
     code = NOT_ENOUGH
     with only_here(place), sigterm_is_ctrl_c():
         deadline = math.inf if budget is None else began + budget
-        runner = TuneRunner(place, question, entered, job, terminal, deadline, load_limit)
+        runner = TuneRunner(place, question, entered, job, terminal, deadline, load_timeout)
         terminal.say(f"{len(runner.variants)} variants, the default first: {place}")
         try:
             runner.run(show)

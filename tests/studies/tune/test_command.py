@@ -16,7 +16,7 @@ from tests.support.loadtests.run_command import run_here
 
 ASKED = ("--output-tokens", "4", "--slo", "ttft_p90=2s,tpot_p90=50ms")
 LOAD = ("--stages", "4", "--stage-seconds", "1", *ASKED)
-LIMIT = ("--load-limit", "20")
+LIMIT = ("--load-timeout", "20")
 PLAIN: dict[str, tuple[str, ...]] = {"plain": ("ttft=0.02", "tpot=0.04")}
 FAST: dict[str, tuple[str, ...]] = {"fast": ("ttft=0.02", "tpot=0.01")}
 FAILING: dict[str, tuple[str, ...]] = {
