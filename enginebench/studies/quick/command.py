@@ -38,7 +38,9 @@ def quick(
         list[str] | None,
         typer.Option(metavar="SLO", help=f"{SLO_HELP} Default: ttft_p95=1s,tpot_p95=100ms."),
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="S", parser=duration(20), help="Approximate duration.")] = 60.0,
+    budget: Annotated[
+        float, typer.Option(metavar="TIME", parser=duration(20), help="Stop and report after about this time.")
+    ] = 60.0,
     peak: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas N users need.")
     ] = None,
@@ -69,7 +71,7 @@ def quick(
             contender, sentence = _chosen(url, model)
             terminal.say(sentence)
             try:
-                complete = _measured(folder, contender, slo or (), began + seconds, terminal)
+                complete = _measured(folder, contender, slo or (), began + budget, terminal)
             except KeyboardInterrupt:
                 if not (folder / "meta.json").exists():
                     raise

@@ -56,7 +56,7 @@ def server() -> Iterator[RunningServer]:
 def told(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Longer than a minute: on a busy machine starting takes long."""
     runs = tmp_path_factory.mktemp("runs")
-    done = run_here("quick", server.url, *SLO, "--seconds", "60", "--runs", runs)
+    done = run_here("quick", server.url, *SLO, "--budget", "60", "--runs", runs)
     (run,) = runs.iterdir()
     return Told(done.exit_code, done.stdout, done.stderr, run)
 
@@ -116,7 +116,7 @@ def test_without_a_server_the_scripted_engine_is_served_and_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: None)
-    done = run_here("quick", "--seconds", "20", "--runs", tmp_path, environment={"COLUMNS": "80"})
+    done = run_here("quick", "--budget", "20", "--runs", tmp_path, environment={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     assert done.stderr.startswith("No server at this machine's ports 8000, 30000, 8080, 11434, 1234, so")
     served = "--engine fake -o ttft=0.04 -o tpot=0.01 -o concurrency=8"
@@ -162,7 +162,7 @@ def test_ctrl_c_before_anything_was_measured_is_a_sentence(server: RunningServer
 
 def started(url: str, runs: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*QUICK, url, *SLO, "--seconds", "90", "--runs", str(runs)],
+        [*QUICK, url, *SLO, "--budget", "90", "--runs", str(runs)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
