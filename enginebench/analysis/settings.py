@@ -144,4 +144,3 @@ class GateSettings:
         False, "Judge the rest if an engine, a stage, a repeat or a metric of the baseline is missing."
     )
     allow_different: bool = setting(False, "Judge even if the versions differ in scenario, host, model or workload.")
-    allow_invalid: bool = setting(False, "Judge despite invalid runs.")

@@ -11,7 +11,7 @@ import typer
 from enginebench.analysis.commands.output import Output, check_formats, deliver
 from enginebench.analysis.settings import GateSettings, ReadSettings
 from enginebench.records.formatting import counted, in_words
-from enginebench.settings.flags import AsJson, read_settings, with_flags
+from enginebench.settings.flags import AllowInvalid, AsJson, read_settings, with_flags
 from enginebench.settings.schema import UserMistake
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def gate(
     ] = False,
     output: Output = None,
     as_json: AsJson = False,
+    allow_invalid: AllowInvalid = False,
     **flags: Any,
 ) -> None:
     """Compare runs with a baseline, and fail if something has become worse.
@@ -69,11 +70,13 @@ def gate(
         raise UserMistake(f"there is no baseline at {baseline}: make one with --save-baseline.")
     with stderr().status("Reading the baseline …"):
         before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
-        document = judge_runs(before, current, settings)
+        document = judge_runs(before, current, settings, allow_invalid)
     deliver(document, output or (), as_json)
 
 
-def judge_runs(before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings) -> Document:
+def judge_runs(
+    before: Sequence[RunSummary], current: Sequence[RunSummary], settings: GateSettings, allow_invalid: bool
+) -> Document:
     """Judge the current runs. Raises `UserMistake` if they cannot be compared with the baseline."""
     from enginebench.analysis.engine_runs import engine_runs_of, since_due
     from enginebench.analysis.frame import frame_of
@@ -89,7 +92,7 @@ def judge_runs(before: Sequence[RunSummary], current: Sequence[RunSummary], sett
     if new:
         raise UserMistake(f"the baseline has no runs of {in_words(new)}; it has {', '.join(labels)}: save a new one.")
     invalid = dict.fromkeys(run.label for run in (*before, *current) if run.invalid)
-    if invalid and not settings.allow_invalid:
+    if invalid and not allow_invalid:
         raise UserMistake(
             f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid accepts it."
         )
