@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from enginebench.records.files import write_meta
+from enginebench.records.files import requests_file, write_meta
 from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import Stage
@@ -65,4 +65,4 @@ def write_folder(folder: Path, label: str, stages: Iterable[Stage], records: Ite
         stages=stages,
     )
     write_meta(folder, meta)
-    (folder / "requests-0.jsonl").write_text("".join(record.to_line() for record in records))
+    (folder / requests_file(0)).write_text("".join(record.to_line() for record in records))

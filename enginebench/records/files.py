@@ -15,6 +15,7 @@ and nothing is written through links.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import TypeVar
 
 import msgspec
 
-from enginebench.records.plain_text import is_file_name, plain_json
+from enginebench.records.plain_text import is_file_name, plain, plain_json
 from enginebench.records.request import Line, RequestRecord
 from enginebench.records.run import SCHEMA_VERSION, JournalLine, RunMeta
 from enginebench.records.telemetry import TelemetrySample
@@ -36,6 +37,41 @@ T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)
 _samples = msgspec.json.Decoder(TelemetrySample)
 META, JOURNAL, PROFILE = "meta.json", "journal.jsonl", "profile"
+REQUESTS, TELEMETRY = "requests", "telemetry"
+REQUEST_FILES, TELEMETRY_FILES = f"{REQUESTS}*.jsonl", f"{TELEMETRY}*.jsonl"  # of all processes
+WORKER_FILE = re.compile(rf"({REQUESTS}|{TELEMETRY})-\w{{1,64}}\.jsonl", re.ASCII)  # names from other hosts are checked
+PLANNER = ""  # name of the process that plans the run; it may be the only process
+
+
+def requests_file(worker: int | str) -> str:
+    return f"{REQUESTS}-{worker}.jsonl"
+
+
+def telemetry_file(worker: int | str) -> str:
+    return f"{TELEMETRY}.jsonl" if worker == PLANNER else f"{TELEMETRY}-{worker}.jsonl"
+
+
+def process_of(telemetry: Path) -> str:
+    """Return the name of the process that wrote a file of telemetry: a worker or `PLANNER`."""
+    return plain(telemetry.stem).removeprefix(TELEMETRY).removeprefix("-")
+
+
+def request_files(folder: Path) -> list[Path]:
+    return _regular_files(folder, REQUEST_FILES)
+
+
+def telemetry_files(folder: Path) -> list[Path]:
+    return _regular_files(folder, TELEMETRY_FILES)
+
+
+def has_requests(folder: Path) -> bool:
+    """Return whether a run has its requests, as lines or as the table that the analysis makes of them."""
+    return bool(_regular_files(folder, f"{REQUESTS}*"))
+
+
+def _regular_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the matching files of a run, in order; no pipes, devices or folders."""
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
 def profile_files(folder: Path) -> tuple[str, ...]:
@@ -129,11 +165,6 @@ def bytes_of(path: Path, most: int = MAX_BYTES) -> bytes:
     return path.read_bytes()
 
 
-def parts_of(folder: Path, pattern: str) -> list[Path]:
-    """Return the regular files of a run that match; no pipes, devices or folders."""
-    return sorted(path for path in folder.glob(pattern) if path.is_file())
-
-
 def write_meta(folder: Path, meta: RunMeta) -> None:
     write_inside(folder, META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
@@ -173,7 +204,7 @@ class _Version(msgspec.Struct):
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:
     """Yield every finished request of every worker."""
-    for path in parts_of(folder, "requests*.jsonl"):
+    for path in request_files(folder):
         for block in blocks_of(path):
             yield from (line for line in decode_requests(block) if isinstance(line, RequestRecord))
 

@@ -81,7 +81,7 @@ def _load_test() -> Check:
             message = last_line(done.stderr).rstrip(".") or "it printed nothing"
         except subprocess.TimeoutExpired:
             message = f"it has not ended after {LOAD_TEST_LIMIT:.0f} s"
-        records = [path.read_text() for path in Path(folder).glob("*/requests-*.jsonl")]
+        records = [path.read_text() for path in Path(folder).glob("*/requests-*.jsonl")]  # names of records/files.py
     answered = sum(text.count('"outcome":"ok"') for text in records)
     value = f"{answered} requests answered in {time.monotonic() - began:.0f} s" if answered else f"none ran: {message}"
     remedy = "Run it by hand: enginebench run concurrent --engine fake --stages 1 --stage-seconds 1"

@@ -32,7 +32,7 @@ import psutil
 from enginebench.analysis.data.lines import SCHEMA
 from enginebench.analysis.data.requests_table import TABLE, sink
 from enginebench.records.command import typed_command
-from enginebench.records.files import write_meta
+from enginebench.records.files import requests_file, write_meta
 from enginebench.records.load import Users
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
@@ -201,7 +201,7 @@ def write_run(folder: Path, requests: int, source: str) -> int:
     if source == "parquet":
         sink(lambda gaps: (frame_of(drawn).cast({"icl": pl.List(gaps)}) for drawn in slices(requests)), folder / TABLE)
         return (folder / TABLE).stat().st_size
-    path = folder / "requests-0.jsonl"
+    path = folder / requests_file(0)
     with path.open("wb") as file:
         for drawn in slices(requests):
             write_lines(file, drawn)

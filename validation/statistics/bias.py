@@ -20,6 +20,7 @@ import numpy as np
 
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
+from enginebench.records.files import PLANNER, telemetry_file
 from enginebench.records.load import Users
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
@@ -170,7 +171,7 @@ def run(folder: Path, step: float, seed: int) -> RunSummary:
         control.update(round(engine.clock * SECOND), tracker.progress())
     write_folder(folder, "simulated", control.stages, records)
     last = TelemetrySample(max(record.t_end for record in records), users=0, last=True)
-    (folder / "telemetry.jsonl").write_bytes(msgspec.json.encode(last) + b"\n")
+    (folder / telemetry_file(PLANNER)).write_bytes(msgspec.json.encode(last) + b"\n")
     return summarise(load_run(folder))
 
 

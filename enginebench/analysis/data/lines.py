@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from enginebench.records.files import MALFORMED, blocks_of, decode_requests, parts_of
+from enginebench.records.files import MALFORMED, blocks_of, decode_requests, request_files
 from enginebench.records.load import Count
 from enginebench.records.request import CUT_OFF, RequestRecord, SentRecord
 from enginebench.records.stage import Nanoseconds
@@ -86,7 +86,7 @@ def requests_of(folder: Path, lists: pl.DataType) -> Iterator[tuple[pl.DataFrame
 
     Lists have the type `lists`. Raises `pl.exceptions.InvalidOperationError` if a number does not fit it.
     """
-    for path in parts_of(folder, "requests*.jsonl"):
+    for path in request_files(folder):
         in_flight: dict[str, SentRecord] = {}
         last = 0
         for lines in _read_ahead(path, lists):

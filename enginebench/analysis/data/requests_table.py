@@ -26,7 +26,7 @@ from polars.io.plugins import register_io_source
 
 from enginebench.analysis.data.formulas import metric_columns
 from enginebench.analysis.data.lines import SCHEMA, requests_of, schema_with
-from enginebench.records.files import parts_of, read_document, write_inside
+from enginebench.records.files import read_document, request_files, write_inside
 from enginebench.records.load import Count
 from enginebench.records.metrics import BY_NAME, OUTPUT_TOKENS, REQUEST_METRICS
 from enginebench.settings.schema import UserMistake
@@ -100,7 +100,7 @@ def _place_in_cache(folder: Path) -> Path:
 
 
 def _origin(folder: Path, tokenizer: Path | None) -> Origin:
-    files = [(path.name, path.stat()) for path in parts_of(folder, "requests*.jsonl")]
+    files = [(path.name, path.stat()) for path in request_files(folder)]
     return Origin(
         layout=LAYOUT,
         lines=tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in files),

@@ -14,9 +14,9 @@ from enginebench.analysis.arrays import Integers
 from enginebench.analysis.data.formulas import metric_columns
 from enginebench.analysis.data.lines import LISTS, SCHEMA
 from enginebench.analysis.data.requests_table import counted_with, scan, write_table
-from enginebench.analysis.data.telemetry import PLANNER, TelemetrySeries, read_telemetry
+from enginebench.analysis.data.telemetry import TelemetrySeries, read_telemetry
 from enginebench.analysis.data.tokens import TokenCounter
-from enginebench.records.files import META, read_document, read_meta
+from enginebench.records.files import META, PLANNER, REQUEST_FILES, read_document, read_meta, requests_file
 from enginebench.records.formula import Longest
 from enginebench.records.metrics import REQUEST_METRICS
 from enginebench.records.plain_text import UNSAFE
@@ -65,7 +65,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
         meta = read_meta(folder)
         table, malformed = write_table(folder, TokenCounter(meta, tokenizer), tokenizer)
     except FileNotFoundError as error:
-        raise NotARun(f"{folder} is not a run: it has no {Path(error.filename or 'meta.json').name}.") from None
+        raise NotARun(f"{folder} is not a run: it has no {Path(error.filename or META).name}.") from None
     except ValueError as error:
         raise NotARun(str(error)) from None
     except OSError as error:
@@ -73,13 +73,14 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     try:
         requests = _in_order(table)
     except (pl.exceptions.PolarsError, _OutOfBounds):
-        damaged = f"{table} is damaged: delete it if requests*.jsonl are there to rebuild it from, else copy it again."
+        damaged = f"{table} is damaged: delete it if {REQUEST_FILES} are there to rebuild it from, else copy it again."
         raise NotARun(damaged) from None
     if requests.is_empty():
         if meta.imported is not None:
             raise NotARun(f"{folder} was imported as statistics: it has no requests, which this needs.")
         if meta.hosts > 1:
-            raise NotARun(f"{folder} lacks what its workers recorded: copy requests-*.jsonl of every worker into it.")
+            files = requests_file("*")
+            raise NotARun(f"{folder} lacks what its workers recorded: copy {files} of every worker into it.")
         raise NotARun(f"{folder} holds no requests: let the test run longer, and see its log for errors.")
     telemetry = read_telemetry(folder)
     ended = requests["t_end"].max()
@@ -161,7 +162,7 @@ def mean_of(values: pl.Series) -> float | None:
 
 def find_run(name: str | None, runs: Path) -> Path:
     """Return the run in `runs` whose id is `name` or starts with it; without a name, the newest. Raises `NotARun`."""
-    folders = sorted((meta.parent for meta in runs.glob("*/meta.json")), key=_started)
+    folders = sorted((meta.parent for meta in runs.glob(f"*/{META}")), key=_started)
     if name is None:
         if not folders:
             raise NotARun(f"there is no run in {runs}/ yet: `enginebench run concurrent` makes one.")

@@ -17,13 +17,11 @@ import numpy as np
 
 from enginebench.analysis.arrays import Floats, Integers
 from enginebench.records import files
-from enginebench.records.plain_text import plain
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, SPECULATION, Published, Source, TelemetrySample, server_of
 from enginebench.records.view import Level
 
 NEAR = 2 * SECOND  # samples normally follow each other after one second
-PLANNER = ""  # name of the process that plans the run; it may be the only process
 OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # that a process of the load generator reports about itself
 ENERGY = "gpu_energy_joules"
 SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS, **SPECULATION}
@@ -62,7 +60,7 @@ class ProcessSamples:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySeries:
-    """All samples of a run by process; the planning process is called `PLANNER`."""
+    """All samples of a run by process; the planning process is called `files.PLANNER`."""
 
     processes: Mapping[str, ProcessSamples]
 
@@ -74,7 +72,7 @@ class TelemetrySeries:
     @property
     def load_workers(self) -> set[str]:
         """Return the worker processes that Locust's master had."""
-        return set(self.processes) - {PLANNER}
+        return set(self.processes) - {files.PLANNER}
 
     @property
     def lost(self) -> int:
@@ -205,15 +203,14 @@ def _meanings_of(bare: str, labels: str) -> Iterator[tuple[str, int, Published]]
 def read_telemetry(folder: Path) -> TelemetrySeries:
     """Read every process's file; skip lines that are not samples."""
     processes = {}
-    for path in files.parts_of(folder, "telemetry*.jsonl"):
+    for path in files.telemetry_files(folder):
         columns, last = _Columns(), None
         for sample in files.read_telemetry(path):
             columns.add(sample)
             if last is None or sample.t >= last.t:
                 last = sample
         if last is not None:
-            name = plain(path.stem).removeprefix("telemetry").removeprefix("-")
-            processes[name] = ProcessSamples(
+            processes[files.process_of(path)] = ProcessSamples(
                 columns.series(),
                 last.t,
                 last.last,

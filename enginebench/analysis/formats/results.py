@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from enginebench.records.command import publishable
-from enginebench.records.files import META, decode_document, place_inside, write_inside, write_meta
+from enginebench.records.files import META, decode_document, place_inside, requests_file, write_inside, write_meta
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.plain_text import plain
 from enginebench.records.request import Line, RequestRecord
@@ -101,7 +101,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, repeat: in
         imported=Imported(results.tool, file.name, results.lacks),
     )
     write_imported(place, meta, file, lines)
-    write_inside(place, "requests-imported.jsonl", lines)
+    write_inside(place, requests_file("imported"), lines)
     return place
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import polars as pl
 
 from enginebench.analysis.data.run_data import RunData
-from enginebench.analysis.data.telemetry import PLANNER
 from enginebench.analysis.data.windows import windows_of
 from enginebench.analysis.summary.answers_under_load import answers_under_load, graded_under_load
 from enginebench.analysis.summary.stability import changes
+from enginebench.records.files import PLANNER, REQUEST_FILES, requests_file
 from enginebench.records.findings.kinds import KIND_BY_NAME, Kind, evidence_of_view, findings_of
 from enginebench.records.findings.load_generator import arrivals_missing, process_lost
 from enginebench.records.formatting import counted, format_count, format_seconds, format_share, in_words, join_labels
@@ -161,7 +161,7 @@ def _series_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evide
 def _records_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     if run.malformed_lines:
         lines = counted(run.malformed_lines, "malformed line")
-        yield Evidence("warn", f"requests*.jsonl has {lines}, left out here")
+        yield Evidence("warn", f"{REQUEST_FILES} has {lines}, left out here")
     if run.telemetry.lost:
         lost = counted(run.telemetry.lost, "request")
         yield Evidence("invalid", f"{lost} could not be recorded: counts and tokens/s are too low")
@@ -171,7 +171,7 @@ def _records_missing(run: RunData, stages: Sequence[StageView]) -> Iterator[Evid
         yield Evidence(
             "invalid",
             f"the folder has records of {present} of the {run.meta.workers} worker processes",
-            "copy requests-*.jsonl of every worker into the run's folder",
+            f"copy {requests_file('*')} of every worker into the run's folder",
         )
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from enginebench.analysis.data.requests_table import READ_ONLY
 from enginebench.analysis.data.run_data import NotARun, find_run, load_run
 from enginebench.analysis.summary.run_summary import SUMMARY, RunSummary, read_summary, summarise, write_summary
-from enginebench.records.files import META, parts_of
+from enginebench.records.files import META, has_requests
 from enginebench.records.plain_text import plain
 from enginebench.records.slo import Objective
 
@@ -84,7 +84,7 @@ def _is_run(folder: Path) -> bool:
 def _summary(
     folder: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, need_requests: bool
 ) -> RunSummary:
-    if (folder / SUMMARY).exists() and not parts_of(folder, "requests*"):
+    if (folder / SUMMARY).exists() and not has_requests(folder):
         summary = read_summary(folder)
         if summary.statistics_only and objectives:
             raise NotARun(f"{folder} was imported as statistics, without requests to judge: report it without --slo.")

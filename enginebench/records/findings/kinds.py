@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from enginebench.records.files import REQUEST_FILES
 from enginebench.records.findings import answers, load, load_generator
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND
@@ -190,7 +191,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "records_missing",
-        "lines of `requests*.jsonl` are not records (warn), records could not be written or a worker process has none "
+        f"lines of `{REQUEST_FILES}` are not records (warn), records could not be written or a worker process has none "
         "(invalid)",
         "counts and tokens/s are too low",
         "check for a full disk (locust.log) or two runs that wrote to the same folder, and run again",

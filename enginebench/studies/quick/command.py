@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enginebench.records.files import META
 from enginebench.records.slo import SLO_HELP
 from enginebench.records.stage import SECOND
 from enginebench.settings.flags import duration
@@ -73,13 +74,13 @@ def quick(
             try:
                 complete = _measured(folder, contender, slo or (), began + budget, terminal)
             except KeyboardInterrupt:
-                if not (folder / "meta.json").exists():
+                if not (folder / META).exists():
                     raise
                 complete = False
                 terminal.say("stopped: this is the result so far")
             _tell(folder, contender, peak)
     except KeyboardInterrupt:
-        begun = (folder / "meta.json").exists()
+        begun = (folder / META).exists()
         terminal.say(f"stopped; see {folder}" if begun else "stopped before the first result")
         raise typer.Exit(2) from None
     if not complete:

@@ -26,7 +26,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from enginebench.records.files import read_meta, read_requests, read_telemetry
+from enginebench.records.files import read_meta, read_requests, read_telemetry, telemetry_files
 from enginebench.records.request import RequestRecord
 from enginebench.records.rules import percentile
 from enginebench.records.stage import SECOND, Stage
@@ -223,7 +223,7 @@ def client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
     """Return the cores that the client's processes used in the window, and the mean share of time in which they waited
     for a core."""
     cores, delays = 0.0, []
-    for path in run.glob("telemetry*.jsonl"):
+    for path in telemetry_files(run):
         samples = [s for s in read_telemetry(path) if (stage.steady_start or 0) <= s.t < (stage.steady_end or 0)]
         used = [s.client_cpu for s in samples if s.client_cpu is not None]
         cores += statistics.fmean(used) if used else 0.0

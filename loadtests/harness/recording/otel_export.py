@@ -31,7 +31,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from enginebench.records.files import blocks_of, decode_requests, parts_of, read_meta
+from enginebench.records.files import blocks_of, decode_requests, read_meta, request_files
 from enginebench.records.metrics import BY_NAME, TTFT
 from enginebench.records.request import RequestRecord
 from enginebench.records.rules import is_failure
@@ -190,7 +190,7 @@ def main(folder: Path, run: str, start_wall: int) -> None:
     ended = False
     while not ended:
         ended = bool(select.select([sys.stdin], [], [], POLL)[0])
-        for path in parts_of(folder, "requests*.jsonl"):
+        for path in request_files(folder):
             for block in blocks_of(path, offsets[path]):
                 offsets[path] += len(block)
                 records = [line for line in decode_requests(block) if isinstance(line, RequestRecord)]

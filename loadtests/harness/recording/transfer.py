@@ -7,7 +7,6 @@ master's port can send some.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from enginebench.records.files import WORKER_FILE
+
 PIECE_BYTES = 1 << 20  # before compression; bounds the memory for each worker
 MAX_FILE_BYTES = 4 << 30  # of a worker: 12 hours with 10,000 tokens per second
 LEVEL = 1  # of zlib: records shrink to a fifth of their size at about 100 MB/s
-NAME = re.compile(r"(requests|telemetry)-\w{1,64}\.jsonl", re.ASCII)
 
 Message = dict[str, Any]
 """A question has the name of a file and a position in it, or no name, which asks for the files' names. An answer is
@@ -68,7 +68,7 @@ def fetch(folder: Path, present: Collection[str], ask: Callable[[Message], Any])
     for name in _read(ask({"file": None}), Names).names:
         if name in present:
             continue
-        if not NAME.fullmatch(name):
+        if not WORKER_FILE.fullmatch(name):
             raise BadAnswer("it named a file that no worker writes")
         path, unfinished = folder / name, folder / f"{name}.partial"
         if path.exists() or unfinished.exists():

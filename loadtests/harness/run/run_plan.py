@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from enginebench.records.files import read_meta
+from enginebench.records.files import META, read_meta
 from enginebench.records.run import RunMeta
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.run.host import clock_id
@@ -62,7 +62,7 @@ class RunPlan:
         """Return the planner's folder if this process has the same disk, else a folder with its name, or with a number
         if that is of an earlier run."""
         shared = Path(self.folder)
-        if os.path.exists(shared / "meta.json"):  # not Path.exists, which fails where it may not look
+        if os.path.exists(shared / META):  # not Path.exists, which fails where it may not look
             return shared
         names = (f"{self.meta.run_id}-{number}" if number > 1 else self.meta.run_id for number in count(1))
         return next(folder for name in names if self._may_hold(folder := (runs / name).absolute()))

@@ -10,6 +10,7 @@ from time import monotonic_ns
 import gevent
 from locust.env import Environment
 
+from enginebench.records.files import requests_file
 from enginebench.records.metrics import BY_NAME, E2E
 from enginebench.records.request import RequestRecord, SentRecord
 from enginebench.records.stage import Stage
@@ -38,7 +39,7 @@ class LoadGenerator:
         self.requests = 0
         self.dispatching = False
         self.counts = LiveCounts(run.metrics)
-        self.recorder = Recorder(run.folder / f"requests-{run.worker}.jsonl")
+        self.recorder = Recorder(run.folder / requests_file(run.worker))
         workers = run.plan.meta.workers
         self.rows = run.plan.workload.rows_of(*(self.share or (run.worker % workers, workers)))
         search = run.scenario.search_plan()

@@ -15,7 +15,7 @@ import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from enginebench.records.files import write_meta
+from enginebench.records.files import META, PLANNER, telemetry_file, write_meta
 from loadtests.harness.client.client import Client
 from loadtests.harness.live.live_run import INTERVAL, MESSAGE
 from loadtests.harness.recording.recorder import Recorder
@@ -40,13 +40,13 @@ class Run(RunFacts):
         super().__init__(scenario, settings, plan, getattr(runner, "worker_index", 0))
         self._runner = runner
         plans, makes_load = not isinstance(runner, WorkerRunner), not isinstance(runner, MasterRunner)
-        if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
+        if not plans and not (self.folder / META).exists():  # a worker on another host
             self.folder.mkdir(parents=True, exist_ok=True)
             write_meta(self.folder, plan.meta)
         Client.forget_closing()
         self.generator = LoadGenerator(self, environment) if makes_load else None
         self._telemetry = TelemetrySampler(
-            Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self.worker}.jsonl")),
+            Recorder(self.folder / telemetry_file(PLANNER if plans else self.worker)),
             self.start,
             Scraper(plan.meta.url, self.access) if plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,

@@ -15,7 +15,7 @@ from pathlib import Path
 import gevent
 from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner
 
-from enginebench.records.files import blocks_of
+from enginebench.records.files import blocks_of, requests_file
 from enginebench.records.formatting import format_seconds
 from enginebench.records.load import Rate
 from enginebench.records.run import LostProcess
@@ -58,7 +58,7 @@ class LostWorkers:
         lost = []
         for process in self._lost.values():
             index = int(process.worker)
-            last = last_scheduled(run.folder / f"requests-{index}.jsonl", process.t)  # it sent some more as it ended
+            last = last_scheduled(run.folder / requests_file(index), process.t)  # it sent some more as it ended
             missing = missing_arrivals(last, run.plan.share(index), run.meta.stages, run.arrival_times, now)
             lost.append(replace(process, t=last, arrivals=missing))
         run.meta = replace(run.meta, lost=tuple(lost))
@@ -76,7 +76,7 @@ class LostWorkers:
         self._run.meta = replace(self._run.meta, lost=tuple(self._lost.values()))
 
     def _lose(self, worker: str, index: int) -> None:
-        last = last_scheduled(self._run.folder / f"requests-{index}.jsonl", self._last_message.get(worker, 0))
+        last = last_scheduled(self._run.folder / requests_file(index), self._last_message.get(worker, 0))
         self._lost[worker] = LostProcess(str(index), last, 0)
         stages = self._run.meta.stages
         is_open = bool(stages) and isinstance(stages[-1].load, Rate)

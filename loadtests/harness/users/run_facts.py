@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from enginebench.records.files import requests_file, telemetry_file
 from enginebench.records.load import TRACE, Rate
 from enginebench.records.slo import RunObjectives
 from enginebench.records.stage import Stage
@@ -36,7 +37,8 @@ class RunFacts:
     @property
     def files(self) -> tuple[Path, ...]:
         """Return the files that only this process writes, in a run of several processes."""
-        return tuple(sorted(self.folder.glob(f"*-{self.worker}.jsonl")))
+        paths = (self.folder / name for name in (requests_file(self.worker), telemetry_file(self.worker)))
+        return tuple(path for path in paths if path.exists())
 
     def arrival_times(self, stage: Stage) -> Iterator[float]:
         """Yield the seconds from the start of an open stage to each of its arrivals, over all processes."""

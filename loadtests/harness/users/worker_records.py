@@ -13,6 +13,7 @@ import gevent
 from gevent.queue import Empty, Full, Queue
 from locust.runners import MasterRunner, WorkerRunner
 
+from enginebench.records.files import requests_file
 from enginebench.records.formatting import counted, format_bytes
 from loadtests.harness.recording.transfer import BadAnswer, Message, answer, fetch
 
@@ -52,7 +53,7 @@ def gather(runner: MasterRunner, folder: Path, stopped: Iterable[str] = (), grac
         logger.info("Records of workers on other hosts: %s", format_bytes(total))
     if missing := sorted(worker for worker, size in received.items() if size is None):
         who = f"{counted(len(missing), 'worker')} ({', '.join(missing)})"
-        logger.warning("No records arrived from %s: copy their requests-*.jsonl into the run's folder.", who)
+        logger.warning("No records arrived from %s: copy their %s into the run's folder.", who, requests_file("*"))
 
 
 def _fetch(worker: str, folder: Path, present: set[str], ask: Callable[[Message], Any]) -> int | None:

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from enginebench.records.files import read_requests
+from enginebench.records.files import read_requests, request_files
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.schedule.trace import Trace, TraceArrival, TraceRequest, in_order
 from loadtests.harness.workload.rows import Rows, lines, rows
@@ -65,7 +65,7 @@ def read_trace(path: str) -> Trace:
 
 def _begun(path: Path) -> tuple[str, Any, Rows]:
     """Return the format, the first row, and all rows. Raises `OSError` and `UserMistake`."""
-    if list(path.glob("requests*.jsonl")):
+    if request_files(path):
         return "run", None, iter(())
     is_text = path.name.removesuffix(".gz").endswith(".txt")
     numbered = lines(path) if is_text else rows(path)
