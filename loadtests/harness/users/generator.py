@@ -21,7 +21,7 @@ from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.failure_watch import FailureWatch
 from loadtests.harness.users.locust_statistics import LocustStatistics
-from loadtests.harness.users.run_facts import RunFacts
+from loadtests.harness.users.run_state import RunState
 
 RECENT_ANSWERS = 200
 COUNT_INTERVAL = 0.25  # seconds
@@ -34,7 +34,7 @@ class LoadGenerator:
     """`requests` counts those that were due in this process. `dispatching` is true while a user sends this process's
     share of an open loop's arrivals. `wake_planner` is called if a request may have ended a stage."""
 
-    def __init__(self, run: RunFacts, environment: Environment) -> None:
+    def __init__(self, run: RunState, environment: Environment) -> None:
         self.run = run
         self.requests = 0
         self.dispatching = False

@@ -26,12 +26,12 @@ from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.planner import POLL, PROGRESS_MESSAGE, Planner
-from loadtests.harness.users.run_facts import RunFacts
+from loadtests.harness.users.run_state import RunState
 
 logger = logging.getLogger(__name__)
 
 
-class Run(RunFacts):
+class Run(RunState):
     """Begin a run; `end` ends it."""
 
     def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:

@@ -21,7 +21,7 @@ from enginebench.records.load import Rate
 from enginebench.records.run import LostProcess
 from enginebench.records.stage import SECOND, Nanoseconds
 from loadtests.harness.schedule.rates import missing_arrivals
-from loadtests.harness.users.run_facts import RunFacts
+from loadtests.harness.users.run_state import RunState
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ T_SCHED = re.compile(rb'"t_sched":(\d+)')
 class LostWorkers:
     """Keep `run.meta.lost` up to date. The arrivals that were not sent are counted when the run ends."""
 
-    def __init__(self, run: RunFacts, runner: MasterRunner) -> None:
+    def __init__(self, run: RunState, runner: MasterRunner) -> None:
         self._run, self._runner = run, runner
         self._begun = indices_of_workers(runner)
         self._last_message: dict[str, Nanoseconds] = {}

@@ -27,7 +27,7 @@ from loadtests.harness.schedule.growth import STARTING
 from loadtests.harness.schedule.search.prober import Prober
 from loadtests.harness.users.generator import LoadGenerator
 from loadtests.harness.users.lost_workers import LostWorkers
-from loadtests.harness.users.run_facts import RunFacts
+from loadtests.harness.users.run_state import RunState
 from loadtests.harness.users.timed_command import TimedCommand
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Planner:
     earlier ones.
     """
 
-    def __init__(self, run: RunFacts, generator: LoadGenerator | None, runner: Runner) -> None:
+    def __init__(self, run: RunState, generator: LoadGenerator | None, runner: Runner) -> None:
         search = run.scenario.search_plan()
         self.changed = Event()
         self.control = StageControl(run.plan.meta.plan, self._stage_of_growth)

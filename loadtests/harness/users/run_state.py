@@ -16,7 +16,7 @@ from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.settings.run_settings import RunSettings
 
 
-class RunFacts:
+class RunState:
     """Only the planning process keeps `meta` up to date. `over` is true once the last stage has ended. `worker` is the
     index of this process; Locust's master has index 0 and writes no requests."""
 
