@@ -24,11 +24,14 @@ memory: not the server's failure, and the run is invalid; `cut_off` was stopped 
 a success nor a failure."""
 CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
+DROPPED: Outcome = "dropped"
 CENSORED = (CUT_OFF,)
 """Ended by us: what would have happened is unknown, so latencies count as bounds."""
 UNJUDGED = (*CENSORED, UNSENT)
 """Censored requests and failures of the load generator: the server is not judged by them."""
 NO_FAILURE = ("ok", *UNJUDGED)
+RETRIED: tuple[Outcome, ...] = ("rejected", "http_error", "disconnected")
+"""Failures after which `--retries` sends the request again, if its status allows that (schedule/retries.py)."""
 
 TokenSource = Literal["usage", "tokenizer"]
 Stamps = Literal["kernel", "user"]

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from random import Random
 
-from enginebench.records.request import RequestRecord
+from enginebench.records.request import RETRIED, RequestRecord
 
 FIRST, MAX_PAUSE, JITTER = 0.5, 8.0, 0.25  # seconds, seconds, share
 MAX_RETRY_AFTER = 60.0  # seconds; a longer `Retry-After` is ignored
 STATUSES = {408, 409, 429}  # and 500 or higher
-RETRIED = {"rejected", "http_error", "disconnected"}
 
 
 def pause_before_retry(ended: RequestRecord, retries: int, rng: Random) -> float | None:

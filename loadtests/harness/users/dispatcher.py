@@ -20,7 +20,7 @@ from time import monotonic_ns
 import gevent
 
 from enginebench.records.load import Rate
-from enginebench.records.request import RequestRecord
+from enginebench.records.request import DROPPED, RequestRecord
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness import event_loop
 from loadtests.harness.client.call import Call
@@ -222,6 +222,6 @@ class Dispatcher:
             client.request(call, lambda ended: end(ended, client.answer_bytes))
 
         if not self._pool.send(send):
-            record.outcome, record.detail = "dropped", f"{self._pool.in_flight} requests were in flight"
+            record.outcome, record.detail = DROPPED, f"{self._pool.in_flight} requests were in flight"
             record.t_end = monotonic_ns() - run.start
             end(record, 0)

@@ -13,7 +13,7 @@ from itertools import islice
 
 from locust.env import Environment
 
-from enginebench.records.request import UNJUDGED, RequestRecord
+from enginebench.records.request import DROPPED, UNJUDGED, UNSENT, RequestRecord
 from enginebench.records.rules import is_failure
 from enginebench.records.stage import SECOND, Nanoseconds
 from loadtests.harness.client.outcome import load_explains
@@ -38,14 +38,14 @@ class FailureWatch:
         self._warned = False
 
     def request_ended(self, record: RequestRecord) -> None:
-        if record.outcome == "unsent" and not self._warned:
+        if record.outcome == UNSENT and not self._warned:
             self._warned = True
             logger.warning(
                 "The load generator could not send a request (%s): the run is invalid. Raise the limits of this "
                 "machine (ulimit -n), or use more processes (--processes) or fewer users.",
                 record.detail,
             )
-        if not self._watching or record.outcome in (*UNJUDGED, "dropped"):
+        if not self._watching or record.outcome in (*UNJUDGED, DROPPED):
             return
         if load_explains(record):
             self._answered, self._failed, self._first = True, 0, 0
