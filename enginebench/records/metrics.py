@@ -116,18 +116,36 @@ KNOWN = Known(DELIVERY)  # all parts of TTFT are averaged over the same requests
 PROMPT, OUTPUT, PLANNED = Field("prompt_tokens"), Field("output_tokens"), Field("planned_output_tokens")
 TAILS, TWO = ("p50", "p95", "p99"), ("p50", "p99")
 
+# Names used in code. A metric that is only shown needs none.
+TTFT, TTFT_SINCE_DUE, TPOT, NTPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "ntpot", "e2e", "e2e_user"
+THROUGHPUT, USER_THROUGHPUT, GOODPUT, ATTAINMENT = "throughput", "user_throughput", "goodput", "attainment"
+OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
+    "offered_rate",
+    "achieved_rate",
+    "failure_share",
+    "failure_rate",
+)
+CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
+PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
+ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
+CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
+ROUND_TRIP, CORRECT, REQUESTS, GOOD_REQUESTS = "round_trip", "correct", "requests", "good_requests"
+STAGE_INDEX, USERS, RECENT_OFFERED_RATE = "stage_index", "users", "recent_offered_rate"
+TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
+"""Quantities that add up to the mean TTFT from the due time."""
+
 REQUEST_METRICS: tuple[Metric, ...] = (
     Metric(
-        "ttft",
+        TTFT,
         "TTFT",
         Between(T_SEND, T_FIRST),
         "attempted",
         "time to first token",
         shown=Shown(table=TAILS, compared=TAILS, chart=("p95", "p99"), exported=True),
-        since_due="ttft_user",
+        since_due=TTFT_SINCE_DUE,
     ),
     Metric(
-        "ttft_user",
+        TTFT_SINCE_DUE,
         "TTFT (user)",
         Between(T_SCHED, T_FIRST),
         "attempted",
@@ -137,7 +155,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
     ),
     Metric("ttfo", "TTFO", Between(T_SEND, T_FIRST_OUT), "attempted", "time to the first token that is not reasoning"),
     Metric(
-        "tpot",
+        TPOT,
         "TPOT",
         Positive(Between(T_FIRST, T_LAST)) / Positive(SEEN_TOKENS - FIRST_TOKENS),
         "attempted",
@@ -148,7 +166,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         absent_is_good=True,  # an answer of one chunk has no time per token that could be long
     ),
     Metric(
-        "ntpot",
+        NTPOT,
         "NTPOT",
         Between(T_SEND, T_LAST) / Positive(Field("output_tokens")),
         "attempted",
@@ -165,16 +183,16 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         needs="output_tokens",
     ),
     Metric(
-        "e2e",
+        E2E,
         "E2E",
         Between(T_SEND, T_LAST),
         "attempted",
         "time to the whole answer",
         shown=Shown(compared=TAILS, chart=("p95",)),
-        since_due="e2e_user",
+        since_due=E2E_SINCE_DUE,
     ),
     Metric(
-        "e2e_user",
+        E2E_SINCE_DUE,
         "E2E (user)",
         Between(T_SCHED, T_LAST),
         "attempted",
@@ -243,9 +261,9 @@ def _mean(name: str, title: str, unit: Unit, mean: Formula, meaning: str) -> Qua
 
 
 QUANTITIES: tuple[Quantity, ...] = (
-    Quantity("offered_rate", "offered", "req/s", "requests scheduled ÷ window", "the load that was planned"),
+    Quantity(OFFERED_RATE, "offered", "req/s", "requests scheduled ÷ window", "the load that was planned"),
     Quantity(
-        "achieved_rate",
+        ACHIEVED_RATE,
         "achieved",
         "req/s",
         "requests ended ok ÷ window",
@@ -254,7 +272,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         Shown(compared=VALUE),
     ),
     Quantity(
-        "throughput",
+        THROUGHPUT,
         "output",
         "tokens/s",
         "tokens whose stamps fall into the window ÷ window",
@@ -262,9 +280,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         "higher",
         Shown(table=VALUE, compared=VALUE, chart=VALUE, live=VALUE, exported=True),
     ),
-    Quantity("user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of one user's stream", "higher"),
+    Quantity(USER_THROUGHPUT, "per user", "tokens/s", "1 ÷ median TPOT", "speed of one user's stream", "higher"),
     Quantity(
-        "goodput",
+        GOODPUT,
         "goodput",
         "req/s",
         "requests that meet every objective ÷ window",
@@ -273,7 +291,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         Shown(compared=VALUE, live=VALUE),
     ),
     Quantity(
-        "attainment",
+        ATTAINMENT,
         "attainment",
         "share",
         "requests that meet every objective ÷ attempted",
@@ -282,7 +300,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         Shown(compared=VALUE, exported=True),
     ),
     Quantity(
-        "failure_share",
+        FAILURE_SHARE,
         "failed",
         "share",
         "failed ÷ attempted",
@@ -291,7 +309,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         Shown(compared=VALUE, exported=True),
     ),
     Quantity(
-        "correct",
+        CORRECT,
         "correct",
         "share",
         "correct ÷ graded answers",
@@ -299,22 +317,20 @@ QUANTITIES: tuple[Quantity, ...] = (
         "higher",
         Shown(compared=VALUE),
     ),
-    Quantity("failure_rate", "failed", "req/s", "failed ÷ window", "failures per second"),
-    Quantity("concurrency", "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),
+    Quantity(FAILURE_RATE, "failed", "req/s", "failed ÷ window", "failures per second"),
+    Quantity(CONCURRENCY, "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),
+    Quantity(LITTLES_LAW, "λW", "requests", "arrival rate × mean time in flight", "requests in flight by Little's law"),
     Quantity(
-        "littles_law", "λW", "requests", "arrival rate × mean time in flight", "requests in flight by Little's law"
+        DISPERSION, "dispersion", "", "variance ÷ mean of arrivals in tenths of a cycle", "1 for independent users"
     ),
-    Quantity(
-        "dispersion", "dispersion", "", "variance ÷ mean of arrivals in tenths of a cycle", "1 for independent users"
-    ),
-    Quantity("users_running", "users running", "users", "time-average", "of the planned users"),
-    _mean("prompt_tokens", "prompt", "tokens", PROMPT, "length of the prompts"),
+    Quantity(USERS_RUNNING, "users running", "users", "time-average", "of the planned users"),
+    _mean(PROMPT_TOKENS, "prompt", "tokens", PROMPT, "length of the prompts"),
     _mean("cached_tokens", "cached", "tokens", Field("cached_tokens"), "of the prompt, from a prefix cache"),
-    _mean("output_tokens", "answer", "tokens", OUTPUT, "length of the answers"),
+    _mean(OUTPUT_TOKENS, "answer", "tokens", OUTPUT, "length of the answers"),
     _mean("planned_tokens", "planned", "tokens", When(Known(OUTPUT), PLANNED), "planned length"),
     _mean("reasoning_tokens", "reasoning", "tokens", Field("reasoning_tokens"), "of the answer"),
     Quantity(
-        "acceptance_length",
+        ACCEPTANCE_LENGTH,
         "accepted",
         "tokens",
         "1 + accepted ÷ drafts",
@@ -322,14 +338,14 @@ QUANTITIES: tuple[Quantity, ...] = (
         "higher",
     ),
     Quantity(
-        "acceptance_rate",
+        ACCEPTANCE_RATE,
         "acceptance",
         "share",
         "accepted ÷ drafted",
         "of the drafted tokens, by the server's own count",
         "higher",
     ),
-    Quantity("tokens_per_chunk", "per chunk", "tokens", "tokens ÷ chunks", "of streamed answers"),
+    Quantity(TOKENS_PER_CHUNK, "per chunk", "tokens", "tokens ÷ chunks", "of streamed answers"),
     _mean("ttft_client", "TTFT: client", "s", When(KNOWN, Between(T_SCHED, T_SEND)), "until the request was sent"),
     _mean("ttft_queue", "TTFT: queue", "s", When(KNOWN, Field("server_queue")), "waiting for admission"),
     _mean(
@@ -340,20 +356,18 @@ QUANTITIES: tuple[Quantity, ...] = (
         "from admission to the first token",
     ),
     _mean("ttft_delivery", "TTFT: delivery", "s", DELIVERY, "from the server to the client"),
-    _mean("round_trip", "round trip", "s", Field("round_trip"), "on an idle network, by the kernel: part of delivery"),
+    _mean(ROUND_TRIP, "round trip", "s", Field("round_trip"), "on an idle network, by the kernel: part of delivery"),
     Quantity(
-        "energy_per_token",
+        ENERGY,
         "energy",
         "J",
-        "∫ power dt ÷ output tokens",
-        "joules per output token, from GPU telemetry",
+        "GPU energy ÷ output tokens",
+        "joules per output token, by the GPUs' energy counters, else their power",
         "lower",
         Shown(compared=VALUE),
     ),
-    Quantity(
-        "chunk_rate", "chunks", "chunks/s", "in the busiest tenth of the window", "received by the load generator"
-    ),
-    Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator itself"),
+    Quantity(CHUNK_RATE, "chunks", "chunks/s", "in the busiest tenth of the window", "received by the load generator"),
+    Quantity(CLIENT_ERROR, "TTFT ±", "s", "by calibration, at p99", "error of the load generator itself"),
 )
 COLD_START = "cold_start"
 STARTS: tuple[Quantity, ...] = (
@@ -373,31 +387,13 @@ STARTS: tuple[Quantity, ...] = (
 """Quantities of the first stage of a run that started its server."""
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in (*QUANTITIES, *STARTS)}
 
-# Names used in code. A metric that is only shown needs none.
-TTFT, TTFT_SINCE_DUE, TPOT, NTPOT, E2E, E2E_SINCE_DUE = "ttft", "ttft_user", "tpot", "ntpot", "e2e", "e2e_user"
-THROUGHPUT, USER_THROUGHPUT, GOODPUT, ATTAINMENT = "throughput", "user_throughput", "goodput", "attainment"
-OFFERED_RATE, ACHIEVED_RATE, FAILURE_SHARE, FAILURE_RATE = (
-    "offered_rate",
-    "achieved_rate",
-    "failure_share",
-    "failure_rate",
-)
-CONCURRENCY, LITTLES_LAW, DISPERSION, USERS_RUNNING = "concurrency", "littles_law", "dispersion", "users_running"
-PROMPT_TOKENS, OUTPUT_TOKENS, TOKENS_PER_CHUNK = "prompt_tokens", "output_tokens", "tokens_per_chunk"
-ACCEPTANCE_LENGTH, ACCEPTANCE_RATE = "acceptance_length", "acceptance_rate"
-CHUNK_RATE, CLIENT_ERROR, ENERGY, IN_FLIGHT = "chunk_rate", "client_error", "energy_per_token", "in_flight"
-ROUND_TRIP, CORRECT, REQUESTS, GOOD_REQUESTS = "round_trip", "correct", "requests", "good_requests"
-STAGE_INDEX, USERS, RECENT_OFFERED_RATE = "stage_index", "users", "recent_offered_rate"
-TTFT_PARTS = ("ttft_client", "ttft_queue", "ttft_prefill", "ttft_delivery")
-"""Quantities that add up to the mean TTFT from the due time."""
-
 # Further values of the load generator's exporter, from loadtests/harness/live/.
 MOMENTARY: tuple[Quantity, ...] = (
-    Quantity("stage_index", "stage", "", "at this moment", "which stage is on, from 0"),
-    Quantity("users", "users", "users", "at this moment", "of all processes; closed loops only"),
-    Quantity("in_flight", "in flight", "requests", "at this moment", "requests that are due and have not ended"),
+    Quantity(STAGE_INDEX, "stage", "", "at this moment", "which stage is on, from 0"),
+    Quantity(USERS, "users", "users", "at this moment", "of all processes; closed loops only"),
+    Quantity(IN_FLIGHT, "in flight", "requests", "at this moment", "requests that are due and have not ended"),
     Quantity(
-        "recent_offered_rate",
+        RECENT_OFFERED_RATE,
         "offered",
         "req/s",
         "requests scheduled ÷ seconds, of the last ten",
@@ -405,15 +401,15 @@ MOMENTARY: tuple[Quantity, ...] = (
     ),
 )
 TOTALS: tuple[Quantity, ...] = (
-    Quantity("requests", "requests", "requests", "since the run's start", "requests that have ended, by outcome"),
+    Quantity(REQUESTS, "requests", "requests", "since the run's start", "requests that have ended, by outcome"),
     Quantity(
-        "good_requests",
+        GOOD_REQUESTS,
         "good",
         "requests",
         "since the run's start",
         "requests that met every objective, their class's too; absent without objectives",
     ),
-    Quantity("output_tokens", "output", "tokens", "since the run's start", "of requests that have ended"),
+    Quantity(OUTPUT_TOKENS, "output", "tokens", "since the run's start", "of requests that have ended"),
 )
 """Counters, exported with the suffix `_total`."""
 
