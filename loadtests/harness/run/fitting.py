@@ -11,7 +11,7 @@ from enginebench.records.stage import StagePlan
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.endpoints import DIALECTS
-from loadtests.harness.run.counting import prompt_source_for
+from loadtests.harness.run.model_prompts import prompt_source_for
 from loadtests.harness.run.target import Target, Trial
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings

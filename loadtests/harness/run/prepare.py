@@ -71,7 +71,7 @@ def prepare(
     facts = {
         "ignore_eos": workload.sampling.to_full_length,
         "prompt_set": prompt_set,
-        "prompt_length_measured": workload.source.exact,
+        "prompt_length_measured": workload.source.length_measured,
         "max_tokens_field": workload.max_tokens_field,
         "context": workload.context,
         "class_objectives": {kind.name: kind.slo for kind in scenario.classes if kind.slo},

@@ -3,7 +3,7 @@
     start | words | instruction
 
 A tokenizer cuts text at white space first, so a word with its space has the same number of tokens everywhere: the
-tokens of the pieces are counted once, before the run (`measuring.py`), and added up for each prompt.
+tokens of the pieces are counted once, before the run (`piece_tokens.py`), and added up for each prompt.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PromptSource:
     """The pieces of prompts. `template` is the number of tokens of a prompt with only its start, chat template
     included; `ids` are the token ids to draw from.
 
-    `exact` is true if the lengths of prompts were checked with the tokenizer.
+    `length_measured` is true if the lengths of prompts were checked with the tokenizer.
     """
 
     kind: Kind
@@ -101,7 +101,7 @@ class PromptSource:
     instruction: int
     words: tuple[Unit, ...]
     ids: tuple[int, ...] = ()
-    exact: bool = False
+    length_measured: bool = False
 
     def prompt(self, tokens: int, rng: Random, shared_tokens: int = 0, shared_seed: str = "") -> str:
         """Return a prompt of `tokens` tokens, or of the minimum with which prompts differ.
@@ -187,7 +187,7 @@ def assumed(kind: Kind, chat: bool) -> PromptSource:
 
 def with_template(source: PromptSource, prompt_tokens: int | None) -> PromptSource:
     """Return the source with the template's tokens: the server counted `prompt_tokens` for a prompt with only its
-    start. Without a count, prompts are not exact."""
+    start. Without a count, their length is not measured."""
     if prompt_tokens is None:
-        return replace(source, exact=False)
+        return replace(source, length_measured=False)
     return replace(source, template=prompt_tokens)

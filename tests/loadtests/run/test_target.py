@@ -14,8 +14,8 @@ from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
-from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.fitting import fitted
+from loadtests.harness.run.model_prompts import prompt_source_for
 from loadtests.harness.run.target import Target, UnreachableServer
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
@@ -40,7 +40,7 @@ def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
     with ScriptedServer() as server, target(server.url) as asked:
         # The scripted tokenizer counts words and adds seven for a template; the instruction has eight words.
         source = prompt_source_for(asked, "scripted-model", "chat", "words", None, not_tried)
-        assert (source.template, source.instruction, source.exact) == (8, 8, True)
+        assert (source.template, source.instruction, source.length_measured) == (8, 8, True)
         assert {cost for _, cost in source.words} == {1}
         assert asked.model(None, CHAT) == "scripted-model"
         assert asked.model("another", CHAT) == "another"
@@ -51,7 +51,7 @@ def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
 def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: int) -> None:
     with ScriptedServer(Script(tokenizes=False, engine=None)) as server, target(server.url) as asked:
         source = prompt_source_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
-        assert (source.template, source.exact) == (template, False)
+        assert (source.template, source.length_measured) == (template, False)
         assert asked.engine() is None
 
 

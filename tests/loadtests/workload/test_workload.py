@@ -17,7 +17,9 @@ from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import Workload
 from tests.support.records import record
 
-A_TOKEN_A_WORD = PromptSource("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
+A_TOKEN_A_WORD = PromptSource(
+    "words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), length_measured=True
+)
 PLAIN = Workload(
     model="some-model",
     endpoint="chat",

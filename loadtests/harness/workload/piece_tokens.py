@@ -1,7 +1,7 @@
 """The number of tokens of the pieces of prompts, and a check that whole prompts have their sum.
 
 Between two marks, a piece has the same tokens as between other pieces, so one text shows the tokens of many pieces. If
-the sum is wrong for whole prompts, prompts are not `exact`.
+the sum is wrong for whole prompts, the source is not `length_measured`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def measured(count: Count, encode: Encode, kind: Kind) -> PromptSource | None:
     rng = Random("check")
     factor = round(fmean(cost for _, cost in source.words) + 0.5)
     lengths = [length * factor + template for length in CHECKED_LENGTHS]
-    return replace(source, exact=all(count(source.prompt(tokens, rng)) == tokens for tokens in lengths))
+    return replace(source, length_measured=all(count(source.prompt(tokens, rng)) == tokens for tokens in lengths))
 
 
 def _costs(encode: Encode) -> Iterator[Unit]:

@@ -14,8 +14,8 @@ from enginebench.settings.schema import UserMistake
 from engines.models.fetch import fetch_model
 from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.dialects.endpoints import Endpoint
-from loadtests.harness.run.counting import prompt_source_for
 from loadtests.harness.run.fitting import fitted
+from loadtests.harness.run.model_prompts import prompt_source_for
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
@@ -66,7 +66,7 @@ def test_all_requests_have_the_tokens_that_were_planned(
     bytes_server: RunningServer, endpoint: Endpoint, kind: Kind
 ) -> None:
     made_of = source(bytes_server.url, "fake", endpoint, kind)
-    assert made_of.exact
+    assert made_of.length_measured
     for user in range(3):
         asks = workload(made_of, "fake", endpoint).requests_of(user)
         for _ in range(20):
@@ -82,7 +82,7 @@ def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:
     count = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     with ScriptedServer(Script(tokenizes=False)) as server:
         made_of = source(server.url, "scripted-model", "completions", "words", tokenizer)
-    assert made_of.exact
+    assert made_of.length_measured
     assert len(made_of.words) > 200
     assert {cost for _, cost in made_of.words} == {1}
     rng = Random(5)
@@ -99,7 +99,7 @@ def test_a_tokenizer_that_cuts_some_words_is_met_exactly(kind: Kind) -> None:
     folder = fetch_model("random:llama-3.2-tiny").folder
     with ScriptedServer(Script(tokenizes=False)) as server:
         made_of = source(server.url, "scripted-model", "completions", kind, folder)
-    assert made_of.exact
+    assert made_of.length_measured
     assert len(made_of.words) == 194
     assert kind == "words" or len(made_of.token_ids(40, Random(5))) == 40
 
@@ -108,20 +108,20 @@ def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, 
     shutil.copy(tokenizer / "tokenizer.json", tmp_path)
     with ScriptedServer(Script(tokenizes=False)) as server, Target(server.url, Access()) as target:
         made_of = prompt_source_for(target, "m", "chat", "words", tmp_path, lambda text: 31)
-        assert (made_of.template, made_of.exact) == (31, True)
+        assert (made_of.template, made_of.length_measured) == (31, True)
         unknown = prompt_source_for(target, "m", "chat", "words", tmp_path, lambda text: None)
-        assert (unknown.template, unknown.exact) == (1, False)
+        assert (unknown.template, unknown.length_measured) == (1, False)
 
 
 def test_where_only_texts_can_be_counted_the_chat_template_is_known_from_usage() -> None:
     """Of the scripted server it is seven tokens, and the start of each prompt is one."""
     with ScriptedServer(Script(tokenizes_chats=False, engine=None)) as server, Target(server.url, Access()) as target:
         found, _ = fitted(target, Scenario(), RunSettings())
-        assert (found.source.template, found.source.instruction, found.source.exact) == (8, 8, True)
+        assert (found.source.template, found.source.instruction, found.source.length_measured) == (8, 8, True)
         unknown = prompt_source_for(target, "m", "chat", "words", None, lambda text: None)
-        assert (unknown.template, unknown.exact) == (1, False)
+        assert (unknown.template, unknown.length_measured) == (1, False)
         texts = prompt_source_for(target, "m", "completions", "words", None, lambda text: None)
-        assert (texts.template, texts.exact) == (1, True)
+        assert (texts.template, texts.length_measured) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_what_cannot_be_counted_gets_a_sentence(
 
 
 def test_a_tokenizer_whose_pieces_do_not_add_up_is_noticed() -> None:
-    from loadtests.harness.workload.measuring import measured
+    from loadtests.harness.workload.piece_tokens import measured
 
     made_of = measured(
         lambda text: 7 + len(text.split()) + len(text) // 500, lambda text: list(map(hash, text.split())), "words"
     )
     assert made_of is not None
-    assert not made_of.exact
+    assert not made_of.length_measured

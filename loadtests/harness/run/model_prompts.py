@@ -1,4 +1,4 @@
-"""Token counts of prompts for the served model, from the server's `/tokenize` or from a tokenizer file."""
+"""Prompts for the served model, whose tokens the server's `/tokenize` or a tokenizer file counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.dialects.endpoints import Endpoint
 from loadtests.harness.run.target import Target
-from loadtests.harness.workload.measuring import measured
+from loadtests.harness.workload.piece_tokens import measured
 from loadtests.harness.workload.prompt_source import PromptSource, assumed, with_template
 from loadtests.harness.workload.prompt_words import START, Kind
 
