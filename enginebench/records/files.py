@@ -209,7 +209,7 @@ def read_requests(folder: Path) -> Iterator[RequestRecord]:
             yield from (line for line in decode_requests(block) if isinstance(line, RequestRecord))
 
 
-def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
+def read_samples(path: Path) -> Iterator[TelemetrySample]:
     """Yield the samples of one process."""
     for block in blocks_of(path):
         yield from _decoded(block, _samples)

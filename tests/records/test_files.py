@@ -16,7 +16,7 @@ from enginebench.records.files import (
     close_journal,
     read_meta,
     read_requests,
-    read_telemetry,
+    read_samples,
     write_atomically,
     write_meta,
 )
@@ -59,7 +59,7 @@ def test_fields_of_a_later_version_are_ignored_and_optional_ones_are_filled(tmp_
     assert found == RequestRecord(**{name: document[name] for name in required})
     assert required == {"request_id", "worker", "scenario", "stage", "outcome", "t_sched", "t_end"}
     (tmp_path / "telemetry.jsonl").write_text('{"t": 5, "a_later_field": 1}\n{"no": "sample"}\nhalf a li')
-    (sample,) = read_telemetry(tmp_path / "telemetry.jsonl")
+    (sample,) = read_samples(tmp_path / "telemetry.jsonl")
     assert (sample.t, sample.server, sample.users, sample.last, sample.lost) == (5, {}, None, False, 0)
 
 

@@ -1,4 +1,4 @@
-"""Tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
+"""What flowed through a run: tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
 
 Both are cumulative functions. Any window, batch or second of the run is a difference of two values, so nothing is
 counted twice or lost at an edge.
@@ -6,13 +6,18 @@ counted twice or lost at an edge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from enginebench.analysis.arrays import Flags, Floats, Integers
-from enginebench.analysis.data.chunks import Chunks
-
-Instants = Integers
+from enginebench.analysis.arrays import Flags, Floats, Instants, Integers
+from enginebench.analysis.data.chunks import Chunks, chunks_of
+from enginebench.analysis.data.gaps import GapCounter
+from enginebench.analysis.data.run_data import RunData
+from enginebench.analysis.data.telemetry import Increase
+from enginebench.analysis.data.windows import Window
 
 
 class Arrivals:
@@ -88,3 +93,41 @@ class InFlight:
         # ended before t, t − t_end is subtracted.
         area = (sent - ended) * instants - (self._sent_sum[sent] - self._ended_sum[ended])
         return np.asarray(np.diff(area) / np.diff(instants), dtype=np.float64)
+
+
+class Flows:
+    """Tokens and requests in flight of a whole run at the given `instants`, and the gaps between chunks by window
+    index."""
+
+    def __init__(self, run: RunData, windows: Sequence[Window], instants: Instants) -> None:
+        self._instants = np.unique(np.concatenate([instants, *(window.instants for window in windows)]))
+        self._arrived = Arrivals(self._instants)
+        longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
+        spans = [(window.start, window.end) for window in windows]
+        gaps = GapCounter(spans, longest)
+        for part in chunks_of(run.table):
+            self._arrived.add(part)
+            gaps.count(part)
+        if not gaps.settled():
+            for part in chunks_of(run.table):
+                gaps.locate(part)
+        self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps.pooled, strict=True)}
+        sent = run.requests.select("t_send", "t_end").drop_nulls()
+        self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())
+
+    def tokens(self, instants: Instants) -> Floats:
+        """Return the tokens that arrived between successive instants."""
+        return np.diff(self._arrived.tokens[np.searchsorted(self._instants, instants)])
+
+    def chunks(self, instants: Instants) -> Floats:
+        """Return the streamed chunks that arrived between successive instants."""
+        return np.diff(self._arrived.chunks[np.searchsorted(self._instants, instants)])
+
+    def tokens_of(self, span: Increase) -> float:
+        """Return the tokens that arrived while a counter of the server was observed."""
+        return float(self.tokens(np.array([span.start, span.end], dtype=np.int64))[0])
+
+    def uncounted(self, start: int, end: int) -> int:
+        """Return the chunks that arrived with an unknown number of tokens."""
+        before, after = self._arrived.uncounted[np.searchsorted(self._instants, [start, end])]
+        return round(float(after - before))

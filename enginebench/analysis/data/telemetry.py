@@ -205,7 +205,7 @@ def read_telemetry(folder: Path) -> TelemetrySeries:
     processes = {}
     for path in files.telemetry_files(folder):
         columns, last = _Columns(), None
-        for sample in files.read_telemetry(path):
+        for sample in files.read_samples(path):
             columns.add(sample)
             if last is None or sample.t >= last.t:
                 last = sample

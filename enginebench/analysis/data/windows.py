@@ -1,20 +1,16 @@
-"""The steady windows that a run reached, and what flowed through them.
+"""The steady windows that a run reached.
 
 warm-up | steady window | hold, until the window's requests are answered
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from enginebench.analysis.arrays import Floats
-from enginebench.analysis.data.chunks import chunks_of
-from enginebench.analysis.data.flow import Arrivals, InFlight, Instants
-from enginebench.analysis.data.gaps import GapCounter
+from enginebench.analysis.arrays import Instants
 from enginebench.analysis.data.run_data import RunData, with_metrics
 from enginebench.analysis.data.telemetry import Increase
 from enginebench.analysis.stats.intervals import BINS
@@ -103,41 +99,3 @@ def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
         return None
     generated, energy = run.telemetry.increase("generated_tokens", start, end), run.telemetry.energy(start, end)
     return Window(key, stage, start, end, complete, generated, energy)
-
-
-class Flows:
-    """Tokens and requests in flight of a whole run at the given `instants`, and the gaps between chunks by window
-    index."""
-
-    def __init__(self, run: RunData, windows: Sequence[Window], instants: Instants) -> None:
-        self._instants = np.unique(np.concatenate([instants, *(window.instants for window in windows)]))
-        self._arrived = Arrivals(self._instants)
-        longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
-        spans = [(window.start, window.end) for window in windows]
-        gaps = GapCounter(spans, longest)
-        for part in chunks_of(run.table):
-            self._arrived.add(part)
-            gaps.count(part)
-        if not gaps.settled():
-            for part in chunks_of(run.table):
-                gaps.locate(part)
-        self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps.pooled, strict=True)}
-        sent = run.requests.select("t_send", "t_end").drop_nulls()
-        self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())
-
-    def tokens(self, instants: Instants) -> Floats:
-        """Return the tokens that arrived between successive instants."""
-        return np.diff(self._arrived.tokens[np.searchsorted(self._instants, instants)])
-
-    def chunks(self, instants: Instants) -> Floats:
-        """Return the streamed chunks that arrived between successive instants."""
-        return np.diff(self._arrived.chunks[np.searchsorted(self._instants, instants)])
-
-    def tokens_of(self, span: Increase) -> float:
-        """Return the tokens that arrived while a counter of the server was observed."""
-        return float(self.tokens(np.array([span.start, span.end], dtype=np.int64))[0])
-
-    def uncounted(self, start: int, end: int) -> int:
-        """Return the chunks that arrived with an unknown number of tokens."""
-        before, after = self._arrived.uncounted[np.searchsorted(self._instants, [start, end])]
-        return round(float(after - before))

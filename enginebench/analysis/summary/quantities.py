@@ -13,10 +13,11 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from enginebench.analysis.data.flow import Flows
 from enginebench.analysis.data.formulas import columns_of, expression
 from enginebench.analysis.data.run_data import RunData, mean_of, rows_where, users_of
 from enginebench.analysis.data.telemetry import Increase
-from enginebench.analysis.data.windows import Flows, Window
+from enginebench.analysis.data.windows import Window
 from enginebench.analysis.stats.intervals import bin_by_user, rate_interval, share_interval
 from enginebench.analysis.stats.steadiness import lock_step
 from enginebench.analysis.summary.objectives import attainment, goodput

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from enginebench.analysis.data.flow import Instants
+from enginebench.analysis.arrays import Instants
+from enginebench.analysis.data.flow import Flows
 from enginebench.analysis.data.run_data import NotARun, RunData
-from enginebench.analysis.data.windows import Flows, Window, windows_of
+from enginebench.analysis.data.windows import Window, windows_of
 from enginebench.analysis.summary.as_document import as_document
 from enginebench.analysis.summary.distributions import distributions
 from enginebench.analysis.summary.findings import findings_of_run

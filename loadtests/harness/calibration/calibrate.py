@@ -26,7 +26,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from enginebench.records.files import read_meta, read_requests, read_telemetry, telemetry_files
+from enginebench.records.files import read_meta, read_requests, read_samples, telemetry_files
 from enginebench.records.request import RequestRecord
 from enginebench.records.rules import percentile
 from enginebench.records.stage import SECOND, Stage
@@ -224,7 +224,7 @@ def client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
     for a core."""
     cores, delays = 0.0, []
     for path in telemetry_files(run):
-        samples = [s for s in read_telemetry(path) if (stage.steady_start or 0) <= s.t < (stage.steady_end or 0)]
+        samples = [s for s in read_samples(path) if (stage.steady_start or 0) <= s.t < (stage.steady_end or 0)]
         used = [s.client_cpu for s in samples if s.client_cpu is not None]
         cores += statistics.fmean(used) if used else 0.0
         delays += [s.run_delay for s in samples if s.run_delay is not None and s.client_cpu is not None]

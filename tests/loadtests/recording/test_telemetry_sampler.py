@@ -12,7 +12,7 @@ from pathlib import Path
 import gevent
 import pytest
 
-from enginebench.records.files import read_telemetry
+from enginebench.records.files import read_samples
 from loadtests.harness.client.authentication import Access
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry_sampler import (
@@ -96,7 +96,7 @@ def test_what_holds_up_the_event_loop_is_seen(tmp_path: Path) -> None:
     time.sleep(held_up)  # cooperates with nobody
     gevent.sleep(INTERVAL)
     sampler.stop()
-    first, *_ = read_telemetry(path)
+    first, *_ = read_samples(path)
     assert first.loop_lag is not None
     assert first.loop_lag >= held_up - TICK
 
