@@ -26,8 +26,8 @@ from loadtests.harness.settings.request_settings import RequestSettings
 from loadtests.harness.settings.search_settings import PRECISION, SearchSettings
 from loadtests.harness.workload.classes import parse_classes
 from loadtests.harness.workload.datasets import dataset
+from loadtests.harness.workload.distributions import parse_pause
 from loadtests.harness.workload.lengths import parse_lengths, parse_several
-from loadtests.harness.workload.random_number import parse_pause
 from loadtests.harness.workload.trace_files import read_trace
 
 # Values of a scenario: `users("10,20-40:10")`, `rates("2,4,8")` and `tokens("10,50")` make one stage for each number;

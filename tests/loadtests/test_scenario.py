@@ -13,7 +13,7 @@ from enginebench.settings.schema import UserMistake, settings_of
 from loadtests.harness.run.options import add_options, read_options
 from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run_settings import RunSettings
-from loadtests.harness.workload.random_number import Pause, parse_pause
+from loadtests.harness.workload.distributions import Pause, parse_pause
 
 SINGLE = Scenario(stages=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
 

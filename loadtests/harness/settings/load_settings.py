@@ -9,7 +9,7 @@ from loadtests.harness.schedule.arrivals import parse_arrivals
 from loadtests.harness.schedule.load_grammar import RATES, USERS, LoadStep, parse_rates, parse_users, write_steps
 from loadtests.harness.schedule.stages import parse_warm_up, write_warm_up
 from loadtests.harness.setting_groups import load_setting, most_used, trace_setting
-from loadtests.harness.workload.random_number import PAUSE_GRAMMAR, Pause, parse_pause
+from loadtests.harness.workload.distributions import PAUSE_GRAMMAR, Pause, parse_pause
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from loadtests.harness.setting_groups import api_setting, most_used, prompt_sett
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import dataset_path
-from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several
+from loadtests.harness.workload.distributions import LENGTH_GRAMMAR
+from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.prompt_words import Kind
 
 lengths_setting = partial(most_used, metavar="N", read=parse_several, write=write_list)
@@ -33,7 +34,7 @@ def parse_prefixes(text: str) -> tuple[int, ...]:
 class RequestSettings(Sampling):
     prompt_tokens: tuple[Lengths, ...] = lengths_setting(
         parse_several("uniform:64-192"),
-        f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
+        f"Prompt length in tokens: {LENGTH_GRAMMAR}; several, such as 10,50,100, make one stage each.",
     )
     prompt_kind: Kind = prompt_setting(
         "words", "What prompts are made of: words, or token ids (--endpoint completions)."

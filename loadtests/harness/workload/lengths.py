@@ -5,10 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from enginebench.settings.schema import UserMistake, whole_numbers
-from loadtests.harness.workload.random_number import RandomNumber
+from loadtests.harness.workload.distributions import FORMS, LENGTH_GRAMMAR, RandomNumber
 
 MAX_TOKENS = 10_000_000  # of a prompt or an answer, the context of the longest models
-GRAMMAR = "64, uniform:16-128, normal:64,10 or lognormal:64,0.5 (median, sigma)"
 
 
 class Lengths(RandomNumber):
@@ -26,11 +25,11 @@ def parse_lengths(text: str) -> Lengths:
     """Raises `UserMistake` with the grammar."""
     try:
         lengths = Lengths.parse(text)
-        decimal = lengths.kind in {"fixed", "uniform"} and not (lengths.a.is_integer() and lengths.b.is_integer())
+        decimal = FORMS[lengths.kind].bounded and not (lengths.a.is_integer() and lengths.b.is_integer())
         if lengths.a < 1 or decimal or max(lengths.a, lengths.b) > MAX_TOKENS:
             raise ValueError
     except ValueError:
-        raise UserMistake(f"a length in tokens is {GRAMMAR}, {MAX_TOKENS:,} at most, not `{text}`.") from None
+        raise UserMistake(f"a length in tokens is {LENGTH_GRAMMAR}, {MAX_TOKENS:,} at most, not `{text}`.") from None
     return lengths
 
 
