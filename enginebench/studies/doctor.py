@@ -16,7 +16,7 @@ from enginebench.settings.flags import AsJson
 
 if TYPE_CHECKING:
     from enginebench.studies.quick.discovery import FoundServer
-    from engines.machine.cuda import Check
+    from engines.machine.checks import Check
 
 GPU_ENGINE = "vllm"  # what most people serve on a GPU
 
@@ -34,8 +34,7 @@ def doctor(
     from enginebench.settings.console import CAUTION, GOOD, small_table, stderr, stdout
     from enginebench.studies.quick.discovery import find_server
     from engines.contract.registry import engine_class
-    from engines.machine.checks import examine
-    from engines.machine.cuda import by_outcome
+    from engines.machine.checks import by_outcome, examine
 
     progress = stderr()
     task = f"Checking this machine{', with a load test of ten seconds' if load_test else ''} …"

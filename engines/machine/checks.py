@@ -14,14 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from enginebench.settings.system import last_line
+from engines.contract.base import Engine
 from engines.contract.registry import engine_class, names
-from engines.machine.cuda import Check, gpu_checks
-from engines.machine.devices import NoAnswer, driver, gpu_bytes, usable_cores
+from engines.machine.cuda import Build, toolkit, torch_of, wheel_of
+from engines.machine.devices import NoAnswer, driver, gpu_bytes, usable_cores, visible_gpus
 from engines.machine.extras import install_command
 from engines.machine.memory import free_memory
 from engines.models.cache import cache_folder
@@ -35,6 +37,20 @@ LOAD_TEST_LIMIT = 180.0  # seconds; the test takes ten on a quiet machine, and f
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
 FOR_REPORTS, FOR_DOWNLOADS = ("polars", "scipy"), ("pip",)  # `make bundle` leaves them out
 EXTRAS = ("transformers", "mistralrs")
+GPU_CODE = "GPU code of "  # beginning of the names of checks of engines with code for GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A line of `doctor`'s list. enginebench works without a part that is not `required`; a part that is not `needed`
+    would be useless on this machine."""
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    required: bool = False
+    needed: bool = True
 
 
 def examine(load_test: bool = False) -> list[Check]:
@@ -172,6 +188,44 @@ def _gpu() -> Check:
     except NoAnswer as error:
         return Check("GPU", False, str(error), remedy)
     return Check("GPU", bool(names), f"{'; '.join(names) or 'none'} (driver {release})", remedy)
+
+
+def gpu_checks(engines: dict[str, type[Engine]]) -> Iterator[Check]:
+    """Check each engine that has code for GPUs. Without a GPU nothing is missing."""
+    here = bool(visible_gpus())
+    for name, kind in engines.items():
+        if kind.cuda_by == "torch":
+            remedy = "Install another driver, or torch for another CUDA, as pytorch.org/get-started says."
+            yield check_build(name, torch_of(kind), here, remedy)
+        elif kind.cuda_by == "toolkit":
+            remedy = "Install NVIDIA's CUDA toolkit, then `make engines FEATURES=cuda`."
+            yield check_build(name, toolkit(), here, remedy, "no CUDA toolkit (nvcc) to build it with")
+        elif kind.cuda_by == "wheel":
+            yield check_build(name, wheel_of(name, kind), here, f"Install {name}'s wheel for CUDA from its releases.")
+
+
+def by_outcome(checks: Sequence[Check]) -> list[Check]:
+    """Merge the checks of engines with the same outcome into one line, in the place of the first."""
+    engines: dict[Check, list[str]] = {}
+    for check in checks:
+        unnamed = replace(check, name="") if check.name.startswith(GPU_CODE) else check
+        engines.setdefault(unnamed, []).append(check.name.removeprefix(GPU_CODE))
+    return [
+        check
+        if check.name
+        else replace(check, name=f"{GPU_CODE}{names[0]}")
+        if len(names) == 1
+        else replace(check, name=f"{GPU_CODE}{len(names)} engines", found=f"{', '.join(names)}: {check.found}")
+        for check, names in engines.items()
+    ]
+
+
+def check_build(engine: str, build: Build | None, here: bool, remedy: str, absent: str = "not installed") -> Check:
+    """Check one engine's build. `here`: this machine has a GPU."""
+    name = f"{GPU_CODE}{engine}"
+    if build is None or not build.has_cuda:
+        return Check(name, not here, absent if build is None else build.text, remedy, needed=here)
+    return Check(name, build.problem is None, build.problem or build.text, remedy)
 
 
 def _kernel_stamps() -> Check:

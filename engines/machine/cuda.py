@@ -1,4 +1,4 @@
-"""Check whether the engines' GPU code works with this machine's driver and GPUs.
+"""The CUDA that the engines' GPU code brings, and why it does not work with this machine's driver and GPUs.
 
 The library or toolkit that provides CUDA is queried. torch is imported in the environment of each engine, in a separate
 process, because it knows best which driver and GPUs it can use (`engines.pytorch.device`).
@@ -11,18 +11,16 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from enginebench.settings.system import last_line
 from engines.contract.base import Engine, Launch
 from engines.contract.errors import EngineUnavailable
-from engines.machine.devices import ask_driver, cuda_program, visible_gpus
+from engines.machine.devices import ask_driver, cuda_program
 from engines.process.launching import QUESTION_TIMEOUT, environment_of
 
 OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
-GPU_CODE = "GPU code of "  # beginning of the names of checks of engines with code for GPUs
 PROBE = "engines.pytorch.device"  # run as a program, it prints the `Build` of its torch
 
 
@@ -33,57 +31,6 @@ class Build:
     text: str
     has_cuda: bool
     problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A line of `doctor`'s list. enginebench works without a part that is not `required`; a part that is not `needed`
-    would be useless on this machine."""
-
-    name: str
-    ok: bool
-    found: str
-    remedy: str = ""
-    required: bool = False
-    needed: bool = True
-
-
-def gpu_checks(engines: dict[str, type[Engine]]) -> Iterator[Check]:
-    """Check each engine that has code for GPUs. Without a GPU nothing is missing."""
-    here = bool(visible_gpus())
-    for name, kind in engines.items():
-        if kind.cuda_by == "torch":
-            remedy = "Install another driver, or torch for another CUDA, as pytorch.org/get-started says."
-            yield check_build(name, torch_of(kind), here, remedy)
-        elif kind.cuda_by == "toolkit":
-            remedy = "Install NVIDIA's CUDA toolkit, then `make engines FEATURES=cuda`."
-            yield check_build(name, toolkit(), here, remedy, "no CUDA toolkit (nvcc) to build it with")
-        elif kind.cuda_by == "wheel":
-            yield check_build(name, _wheel_of(name, kind), here, f"Install {name}'s wheel for CUDA from its releases.")
-
-
-def by_outcome(checks: Sequence[Check]) -> list[Check]:
-    """Merge the checks of engines with the same outcome into one line, in the place of the first."""
-    engines: dict[Check, list[str]] = {}
-    for check in checks:
-        unnamed = replace(check, name="") if check.name.startswith(GPU_CODE) else check
-        engines.setdefault(unnamed, []).append(check.name.removeprefix(GPU_CODE))
-    return [
-        check
-        if check.name
-        else replace(check, name=f"{GPU_CODE}{names[0]}")
-        if len(names) == 1
-        else replace(check, name=f"{GPU_CODE}{len(names)} engines", found=f"{', '.join(names)}: {check.found}")
-        for check, names in engines.items()
-    ]
-
-
-def check_build(engine: str, build: Build | None, here: bool, remedy: str, absent: str = "not installed") -> Check:
-    """Check one engine's build. `here`: this machine has a GPU."""
-    name = f"{GPU_CODE}{engine}"
-    if build is None or not build.has_cuda:
-        return Check(name, not here, absent if build is None else build.text, remedy, needed=here)
-    return Check(name, build.problem is None, build.problem or build.text, remedy)
 
 
 def torch_of(kind: type[Engine]) -> Build | None:
@@ -116,7 +63,7 @@ def toolkit() -> Build | None:
     return Build(text, has_cuda=True)
 
 
-def _wheel_of(name: str, kind: type[Engine]) -> Build | None:
+def wheel_of(name: str, kind: type[Engine]) -> Build | None:
     """Describe the installed wheel, whose name tells neither its device nor its version of CUDA."""
     for distribution in importlib.metadata.distributions():
         # Remains of another installation have no name.

@@ -11,7 +11,7 @@ import engines.machine.checks
 from enginebench.cli import app
 from enginebench.studies.doctor import next_command
 from enginebench.studies.quick.discovery import FoundServer
-from engines.machine.cuda import Check, check_build
+from engines.machine.checks import Check, check_build
 
 NO_GPU, GPU = Check("GPU", False, "no driver", "Buy one."), Check("GPU", True, "H100, 80 GB")
 SERVER = FoundServer("http://127.0.0.1:8000", "vLLM's port", ("smollm2",))

@@ -10,33 +10,11 @@ import pytest
 
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine
-from engines.machine.cuda import Build, Check, by_outcome, check_build, toolkit, torch_of
+from engines.machine.cuda import Build, toolkit, torch_of
 from engines.pytorch.device import build_here
 from engines.transformers import TransformersEngine
 from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.torch_when_used import torch
-
-TORCH = Build("torch 2.15.0 with CUDA 13.2 and cuDNN 92600", has_cuda=True)
-WITHOUT = Build("torch 2.15.0 without CUDA", has_cuda=False)
-FAILS = Build(TORCH.text, has_cuda=True, problem="the driver is too old")
-
-
-@pytest.mark.parametrize(
-    ("build", "gpu", "ok", "found"),
-    [
-        pytest.param(TORCH, True, True, TORCH.text, id="fits"),
-        pytest.param(FAILS, True, False, "the driver is too old", id="torch cannot use the GPU"),
-        pytest.param(WITHOUT, True, False, WITHOUT.text, id="a build for the CPU"),
-        pytest.param(None, True, False, "not installed", id="nothing there"),
-        pytest.param(TORCH, False, True, TORCH.text, id="no GPU"),
-        pytest.param(None, False, True, "not installed", id="nothing there, nothing missing"),
-        pytest.param(WITHOUT, False, True, WITHOUT.text, id="a CPU build, no GPU"),
-    ],
-)
-def test_what_an_engine_needs(build: Build | None, gpu: bool, ok: bool, found: str) -> None:
-    answer = check_build("x", build, gpu, "Install another torch.")
-    assert (answer.ok, answer.found, answer.remedy) == (ok, found, "Install another torch.")
-    assert answer.needed == (gpu or (build is not None and build.has_cuda))
 
 
 def test_torch_says_why_it_cannot_use_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,17 +72,3 @@ def test_the_toolkit_is_compared_with_the_driver(
     install(monkeypatch, [Gpu()] if newest else [])
     monkeypatch.setattr(sys.modules["pynvml"], "nvmlSystemGetCudaDriverVersion_v2", lambda: 1000 * (newest or 99))
     assert toolkit() == Build(f"nvcc with CUDA {release}", has_cuda=True, problem=problem)
-
-
-def test_engines_whose_gpu_code_is_judged_alike_share_a_line() -> None:
-    checks = [
-        Check("Python", True, "3.11"),
-        Check("GPU code of a", True, "torch 2.9.1"),
-        Check("GPU code of b", False, "not installed", "Install it."),
-        Check("GPU code of c", True, "torch 2.9.1"),
-    ]
-    assert by_outcome(checks) == [
-        checks[0],
-        Check("GPU code of 2 engines", True, "a, c: torch 2.9.1"),
-        checks[2],
-    ]
