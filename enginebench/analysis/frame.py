@@ -208,7 +208,7 @@ class Frame:
 
 
 def column_of(objective: Objective) -> Column | None:
-    """Return the percentile that an objective limits; `None` if it is not computed, or if failures are limited."""
+    """Return the percentile that an objective limits; `None` if it is not computed, or if a fault is limited."""
     if objective.judged is None or objective.statistic not in PERCENTILES:
         return None
     return Column(objective.judged, objective.statistic)

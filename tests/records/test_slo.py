@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from enginebench.records.metrics import QUANTITY_BY_NAME
 from enginebench.records.slo import (
     FAILURES,
+    FAULTS,
     Objective,
     RunObjectives,
     parse_objectives,
@@ -49,6 +51,15 @@ def test_a_limit_has_a_unit_or_is_in_seconds(text: str, limit: float) -> None:
 def test_an_objective_counts_once_and_keeps_its_digits() -> None:
     (objective,) = parse_objectives(["ttft_p99.99999=1,ttft_p99.99999=1s", "ttft_p99.99999=1000ms"])
     assert str(objective) == "ttft_p99.99999=1"
+
+
+def test_a_fault_has_a_quantity_and_its_limit_keeps_its_digits() -> None:
+    for fault in FAULTS.values():
+        assert fault.share in QUANTITY_BY_NAME
+        for text in (f"{fault.name}=0.0123456789", f"{fault.name}=1e-06"):
+            (objective,) = parse_objectives([text])
+            assert (objective.fault, objective.judged, str(objective)) == (fault, None, text)
+            assert parse_objectives([str(objective)]) == (objective,)
 
 
 @pytest.mark.parametrize(

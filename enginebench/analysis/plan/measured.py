@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import polars as pl
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.data.chunks import chunks_within
+from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.run_data import RunData, with_metrics
 from enginebench.analysis.data.windows import Window, windows_of
 from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
@@ -18,9 +19,8 @@ from enginebench.analysis.plan.requests import Lengths, Requests, figures, laten
 from enginebench.analysis.plan.steps import Steps, find_steps
 from enginebench.records.load import Load, Users
 from enginebench.records.metrics import E2E_SINCE_DUE, OUTPUT_TOKENS, PROMPT_TOKENS
-from enginebench.records.request import UNJUDGED
 from enginebench.records.rules import MAX_FAILURE_SHARE
-from enginebench.records.slo import FAILURES, Objective
+from enginebench.records.slo import FAILURES, FAULTS, Objective
 from enginebench.records.stage import SECOND
 
 BEYOND = 1.5  # predictions are made up to this multiple of a replica's largest measured load
@@ -39,9 +39,13 @@ class MeasuredStage:
     requests: Requests  # successful ones of the whole stage
     starts: Floats  # when each user first asked, after `begin`
     think: Floats  # from a user's answer to the next request
-    failed: float  # share
+    faults: Mapping[str, float]  # share of the requests with each
     answered: float  # answers per second in the steady window, whenever they were due
     steps: tuple[Steps, ...]
+
+    @property
+    def failed(self) -> float:
+        return self.faults[FAILURES]
 
     @property
     def figures(self) -> dict[str, float]:
@@ -83,7 +87,6 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
     )
     answered = (pl.col("outcome") == "ok") & pl.col("t_last").is_between(window.start, window.end, closed="left")
     closed = isinstance(window.load, Users)
-    ended = window.scheduled(due).filter(~pl.col("outcome").is_in(UNJUDGED))
     return MeasuredStage(
         name=f"{window.key.label} of {run.meta.run_id}" if several else window.key.label,
         label=window.stage.plan.label,
@@ -94,12 +97,19 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         requests=requests,
         starts=_starts(due, window) if closed else np.zeros(0),
         think=_think(due, complete) if closed else np.zeros(0),
-        failed=float((ended["outcome"] != "ok").sum()) / len(ended) if len(ended) else math.inf,
+        faults=_faults(window.scheduled(due)),
         answered=len(run.requests.filter(answered)) / (window.end - window.start) * SECOND,
         steps=tuple(
             steps for piece in chunks_within(run.table, window.start, window.end) if (steps := find_steps(piece))
         ),
     )
+
+
+def _faults(scheduled: pl.DataFrame) -> dict[str, float]:
+    """Return the share of the requests with each fault; +∞ if it is unknown for all of them."""
+    absent = scheduled.select(**{name: expression(fault.absent) for name, fault in FAULTS.items()})
+    known = {name: absent[name].drop_nulls() for name in FAULTS}
+    return {name: float((flags == 0).sum()) / len(flags) if len(flags) else math.inf for name, flags in known.items()}
 
 
 def _starts(due: pl.DataFrame, window: Window) -> Floats:
@@ -149,10 +159,11 @@ def supported_loads(
     requests in flight.
 
     Loads beyond the measured ones are supported only if the limit on running requests is known (`limit_known`) and no
-    objective limits failures, which are not simulated. Raises `CannotPlan` if too many requests failed at every load.
+    objective limits a fault, because faults are not simulated. Raises `CannotPlan` if too many requests failed at every
+    load.
     """
-    limits = [1 - objective.q for objective in objectives if objective.metric == FAILURES]
-    usable = [stage for stage in stages if all(stage.failed <= limit for limit in limits)]
+    limits = [(objective.metric, 1 - objective.q) for objective in objectives if objective.fault is not None]
+    usable = [stage for stage in stages if all(stage.faults[fault] <= limit for fault, limit in limits)]
     if not usable:
         raise CannotPlan(NotPlanned.FAILURES)
     users = max((stage.load.value for stage in usable if isinstance(stage.load, Users)), default=0.0)

@@ -17,7 +17,7 @@ from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import Generator
 from enginebench.records.metrics import E2E, OBJECTIVES, OUTPUT_TOKENS, THROUGHPUT, TPOT, TTFT
 from enginebench.records.rules import percentile
-from enginebench.records.slo import FAILURES, Objective
+from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND
 
 TTFT_P50, TTFT_P95, TPOT_P50, E2E_MEAN = f"{TTFT}_p50", f"{TTFT}_p95", f"{TPOT}_p50", f"{E2E}_mean"
@@ -136,9 +136,9 @@ def _tokens(requests: Requests, start: float, end: float) -> float:
 
 
 def simulated(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives that a simulation, whose requests never fail, can judge. Raises `CannotPlan` if there are
-    none, or if one limits a metric that is not simulated and would count as met."""
-    limits = tuple(objective for objective in objectives if objective.metric != FAILURES)
+    """Return the objectives that a simulation, whose requests have no faults, can judge. Raises `CannotPlan` if there
+    are none, or if one limits a metric that is not simulated and would count as met."""
+    limits = tuple(objective for objective in objectives if objective.fault is None)
     if not limits or any(objective.metric not in LATENCIES for objective in limits):
         raise CannotPlan(NotPlanned.OBJECTIVE)
     return limits

@@ -14,7 +14,6 @@ from enginebench.analysis.summary.distributions import CURVE
 from enginebench.records.formatting import in_words
 from enginebench.records.metrics import (
     CONCURRENCY,
-    FAILURE_SHARE,
     QUANTITY_BY_NAME,
     REQUEST_METRICS,
     THROUGHPUT,
@@ -23,7 +22,7 @@ from enginebench.records.metrics import (
     Metric,
     columns,
 )
-from enginebench.records.slo import FAILURES, Objective
+from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, StageView
 
 FLOW = (QUANTITY_BY_NAME[CONCURRENCY], QUANTITY_BY_NAME[THROUGHPUT])
@@ -64,12 +63,12 @@ def _largest(frame: Frame, engine: EngineRuns, stage: str) -> Estimate:
 
 
 def _multiple(engine: EngineRuns, stage: str, objective: Objective) -> float | None:
-    column = column_of(objective)
-    if objective.judged is not None:  # a percentile that is not computed has no place in the figure
-        return None if column is None else engine.column(stage, column).scaled(1 / objective.limit).value
-    if objective.metric == FAILURES and objective.q < 1:
-        return engine.estimate(stage, FAILURE_SHARE).scaled(1 / (1 - objective.q)).value
-    return 0.0
+    fault, column = objective.fault, column_of(objective)
+    if fault is not None:
+        return engine.estimate(stage, fault.share).scaled(1 / (1 - objective.q)).value
+    if column is None:  # a percentile that is not computed has no place in the figure
+        return None
+    return engine.column(stage, column).scaled(1 / objective.limit).value
 
 
 def figures(frame: Frame) -> Iterator[Figure]:

@@ -15,7 +15,6 @@ from enginebench.analysis.data.formulas import expression
 from enginebench.analysis.data.run_data import users_of
 from enginebench.analysis.stats.intervals import bin_by_user, bin_events, rate_interval, share_bounds, share_intervals
 from enginebench.records.metrics import OUTPUT_TOKENS
-from enginebench.records.request import NO_FAILURE
 from enginebench.records.rules import UNDECIDED, SloAnswer, answer_of, attempted, within
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
@@ -115,7 +114,7 @@ def _latency(objective: Objective) -> pl.Expr:
 
 def _value(objective: Objective) -> pl.Expr:
     if objective.judged is None:
-        return pl.when(pl.col("outcome").is_in(NO_FAILURE)).then(0.0).otherwise(float("inf"))
+        return pl.when(expression(objective.within) == 0).then(float("inf")).otherwise(0.0)
     return expression(attempted(objective.judged.formula)).fill_null(0.0)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enginebench.records.load import Users
-from enginebench.records.metrics import E2E_SINCE_DUE, FAILURE_SHARE, PERCENTILES
+from enginebench.records.metrics import E2E_SINCE_DUE, PERCENTILES
 from enginebench.records.slo import Objective
 from enginebench.records.stage import Extent, StagePlan
 from enginebench.records.view import StageView
@@ -88,7 +88,8 @@ def meets(stage: StageView, objectives: Sequence[Objective]) -> bool:
 def _meets(stage: StageView, objective: Objective) -> bool:
     """Judge one objective. With few requests, a lower percentile counts, so that one slow answer cannot end growth."""
     if objective.judged is None:
-        return (stage.estimate(FAILURE_SHARE).value or 0.0) <= 1 - objective.q
+        judgement = stage.judgement(objective)
+        return judgement is None or judgement.share.value is None or judgement.share.value >= objective.q
     names = [name for name, q in PERCENTILES.items() if q <= objective.q and stage.requests * (1 - q) >= MIN_ABOVE]
     value = stage.estimate(objective.judged.name, names[-1] if names else LOWEST).value
     return value is None or value <= objective.limit  # answers of one token have no TPOT

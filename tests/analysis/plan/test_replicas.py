@@ -118,7 +118,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredStage]:
 def test_an_unknown_limit_and_limited_failures_allow_no_extrapolation(stages: list[MeasuredStage]) -> None:
     assert supported_loads(stages, True).largest(Users(1)) == 30
     assert supported_loads(stages, False).largest(Users(1)) == 20
-    failing = [*stages[:2], replace(stages[2], failed=0.03)]
+    failing = [*stages[:2], replace(stages[2], faults={"failures": 0.03})]
     limited = supported_loads(failing, True, parse_objectives(["ttft_p95=1", "failures=0.01"]))
     assert limited.largest(Users(1)) == 8
     assert limited.fewest(Users(80)) == 10

@@ -10,7 +10,7 @@ import pytest
 
 from enginebench.records.slo import parse_objectives
 from enginebench.records.stage import StagePlan
-from enginebench.records.view import Distribution, Estimate, StageView
+from enginebench.records.view import Distribution, Estimate, Judgement, StageView
 from loadtests.harness.schedule.growth import Growth, meets
 
 OBJECTIVES = parse_objectives(["ttft_p95=0.5,failures=0.01"])
@@ -31,7 +31,12 @@ def stage(users: float, ttft: float, failed: int = 0, seconds: float = 2.0, answ
         end=seconds,
         outcomes={"ok": 100 - failed} | ({"rejected": failed} if failed else {}),
         metrics={"ttft_user": all_alike(ttft), "e2e_user": all_alike(answer)},
-        quantities={"failure_share": Estimate(failed / 100)},
+        quantities={},
+        judgements=tuple(
+            Judgement(objective, Estimate(1 - failed / 100, n=100), "not confirmed")
+            for objective in OBJECTIVES
+            if objective.fault is not None
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from enginebench.records.load import Load, Rate
 from enginebench.records.request import RequestRecord
-from enginebench.records.slo import FAILURES, Objective
+from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Nanoseconds, Stage
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
 
@@ -59,7 +59,7 @@ class ProcessSlices:
         row[IN_FLIGHT] += (request.t_end - request.t_sched) / SECOND
         for column, objective in enumerate(self._objectives):
             good, value = objective.judge(request)
-            slow = objective.metric != FAILURES and value is not None and value > SLOW * objective.limit
+            slow = value is not None and value > SLOW * objective.limit
             row[FIRST_OBJECTIVE + 2 * column] += not good
             row[FIRST_OBJECTIVE + 2 * column + 1] += slow or not good
 
