@@ -12,6 +12,7 @@ from enginebench.settings.system import is_loopback
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, merged_headers
+from loadtests.harness.client.tls import CHECKED, TlsOptions
 
 KEY_VARIABLE = "ENGINEBENCH_API_KEY"
 """This variable has precedence over the one that other clients of the same API read."""
@@ -23,16 +24,19 @@ class Access:
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     signer: Signer | None = field(default=None, repr=False)
-    insecure: bool = False  # the TLS certificate is not checked
+    tls: TlsOptions = CHECKED
     withheld: str | None = None  # the variable of a key that is not sent over plain HTTP
+
+
+NO_KEY = Access()
 
 
 def access_to(
     url: str,
     endpoint: Endpoint,
     headers: Headers,
-    insecure: bool,
     environment: Mapping[str, str] = os.environ,
+    tls: TlsOptions = CHECKED,
 ) -> Access:
     """Return the headers for a server. A key for the API's usual clients is sent only to this machine or over TLS. A
     user's header replaces the key, and any other header of the same name.
@@ -42,7 +46,7 @@ def access_to(
     dialect, own_headers = DIALECTS[endpoint], dict(headers)
     names = {name.lower() for name in own_headers}
     if any(name.lower() in names for name in dialect.headers("a key").keys() - dialect.headers(None).keys()):
-        return Access(merged_headers(dialect.headers(None), own_headers), insecure=insecure)
+        return Access(merged_headers(dialect.headers(None), own_headers), tls=tls)
     variable = KEY_VARIABLE if environment.get(KEY_VARIABLE) else dialect.key_variable
     key = environment.get(variable)
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
@@ -54,4 +58,4 @@ def access_to(
     if key and variable != KEY_VARIABLE and not private:
         withheld, key = variable, None
     signer = dialect.signer(key, host)
-    return Access(merged_headers(dialect.headers(key), own_headers), signer, insecure, withheld)
+    return Access(merged_headers(dialect.headers(key), own_headers), signer, tls, withheld)

@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from math import inf
 from time import monotonic_ns
-from types import MappingProxyType
 from typing import ClassVar
 
 from enginebench.records.request import Outcome, RequestRecord
+from loadtests.harness.client.authentication import NO_KEY, Access
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.grade import is_correct
 from loadtests.harness.client.headers import merged_headers
@@ -53,16 +52,14 @@ class Client:
         self,
         url: str,
         *,
-        headers: Mapping[str, str] = MappingProxyType({}),
-        signer: Signer | None = None,
-        insecure: bool = False,
+        access: Access = NO_KEY,
         request_timeout: float = 600.0,
         patience: float | None = None,
         epoch: int = 0,
         traced_run: str = "",
     ) -> None:
-        """`Address.parse` reads `url`. Every request has `headers` and those of `signer`; of two with the same name,
-        that of `headers` is sent.
+        """`Address.parse` reads `url`. Every request has the headers of `access` and those of its signer; of two with
+        the same name, the signer's is not sent.
 
         `patience` is the seconds from `t_sched` after which the user disconnects if no content has arrived. There is no
         limit on silence: a queued request may wait long for its first token. Stamps of records count from `epoch`, a
@@ -70,11 +67,11 @@ class Client:
         `UserMistake` if `url` is no http or https address.
         """
         self._address = Address.parse(url)
-        self._tls = tls_context(insecure) if self._address.tls else None
-        self._headers = _header_lines(self._address.authority, headers)
-        self._header_names = {name.lower() for name in headers}
-        self._sent = dict(headers)  # including those of the last signature
-        self._signer = signer
+        self._tls = tls_context(access.tls) if self._address.tls else None
+        self._headers = _header_lines(self._address.authority, access.headers)
+        self._header_names = {name.lower() for name in access.headers}
+        self._sent = dict(access.headers)  # including those of the last signature
+        self._signer = access.signer
         self._request_timeout = request_timeout
         self._patience = inf if patience is None else patience
         self._epoch = epoch

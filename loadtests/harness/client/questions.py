@@ -75,7 +75,7 @@ class Questions:
         self._address, self._headers = address, access.headers
         self._bounds = _Bounds()
         self._http = httpcore.ConnectionPool(
-            ssl_context=tls_context(access.insecure) if address.tls else None,
+            ssl_context=tls_context(access.tls) if address.tls else None,
             max_keepalive_connections=1 if keep else 0,
             network_backend=self._bounds,
         )

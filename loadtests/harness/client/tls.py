@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from dataclasses import dataclass
 from functools import cache
 
 from enginebench.settings.schema import UserMistake
@@ -12,18 +13,28 @@ CA_FILE = "SSL_CERT_FILE"
 UNKNOWN_ISSUER = {2, 18, 19, 20, 21}  # OpenSSL's X509_V_ERR_* of a chain that ends in no trusted certificate
 
 
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How a connection is encrypted."""
+
+    insecure: bool = False  # the certificate is not checked
+
+
+CHECKED = TlsOptions()
+
+
 @cache
-def tls_context(insecure: bool) -> ssl.SSLContext:
+def tls_context(options: TlsOptions) -> ssl.SSLContext:
     """Return the context of all connections of a process: reading the trust store takes 40 to 60 ms.
 
-    Unless `insecure`, certificates and host names are checked against the system's trust store, or that of
+    Unless `options.insecure`, certificates and host names are checked against the system's trust store, or that of
     `SSL_CERT_FILE` and `SSL_CERT_DIR`. Raises `UserMistake`.
     """
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     # Python 3.13 requires extensions that internal CAs often lack; OpenSSL itself, curl and browsers do not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if insecure:
+    if options.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif file := os.environ.get(CA_FILE):

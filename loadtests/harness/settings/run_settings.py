@@ -12,6 +12,7 @@ from enginebench.settings.schema import Address, UserMistake, from_environment, 
 from loadtests.harness.client.authentication import Access, access_to
 from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import Headers, parse_headers, write_headers
+from loadtests.harness.client.tls import TlsOptions
 from loadtests.harness.setting_groups import api_setting, prompt_setting, run_setting
 
 EXPORTER_PORTS = 4  # the default one and the next ones, as in docker/prometheus/targets/load.yml
@@ -85,9 +86,10 @@ class RunSettings:
         self, url: str, endpoint: Endpoint, environment: Mapping[str, str] = os.environ, with_keys: bool = True
     ) -> Access:
         """Raise `UserMistake` if credentials are missing."""
+        tls = TlsOptions(self.insecure)
         if not with_keys:
-            return Access(DIALECTS[endpoint].headers(None), insecure=self.insecure)
-        return access_to(url, endpoint, self.header, self.insecure, environment)
+            return Access(DIALECTS[endpoint].headers(None), tls=tls)
+        return access_to(url, endpoint, self.header, environment, tls)
 
 
 def runs_here() -> Path:

@@ -96,9 +96,7 @@ class ModelUser(User):
         run = self._run
         return Client(
             run.plan.meta.url,
-            headers=run.access.headers,
-            signer=run.access.signer,
-            insecure=run.access.insecure,
+            access=run.access,
             request_timeout=run.scenario.request_timeout,
             patience=run.scenario.patience,
             epoch=run.start,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.harness.client.authentication import access_to
+from loadtests.harness.client.authentication import Access, access_to
 from loadtests.harness.client.redaction import redacted
 from tests.support.loadtests.asking import ask_scripted
 from tests.support.servers.wire_script import json_answer
@@ -24,7 +24,7 @@ KEY = {"OPENAI_API_KEY": "a-secret"}
     ],
 )
 def test_another_clients_key_is_not_sent_in_the_clear(url: str, environment: dict[str, str], sent: bool) -> None:
-    access = access_to(url, "chat", (), False, environment)
+    access = access_to(url, "chat", (), environment)
     assert access.headers == ({"Authorization": "Bearer a-secret"} if sent else {})
     assert access.withheld == (None if sent else "OPENAI_API_KEY")
 
@@ -64,7 +64,7 @@ def test_what_a_server_quotes_of_keys_and_headers_is_hidden(said: str, shown: st
 )
 def test_a_record_of_a_refusal_has_no_key(message: str) -> None:
     refusal = json_answer("401 Unauthorized", {"error": {"message": message}})
-    seen = ask_scripted(refusal, headers={"Authorization": "Bearer a-secret-key"})
+    seen = ask_scripted(refusal, access=Access({"Authorization": "Bearer a-secret-key"}))
     assert (seen.outcome, seen.status) == ("http_error", 401)
     assert "***" in (seen.detail or "")
     assert "a-sec" not in (seen.detail or "")

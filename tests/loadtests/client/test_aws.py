@@ -48,8 +48,8 @@ def test_the_signature_fits_the_request_that_the_server_receives(
 ) -> None:
     set_all(monkeypatch, {**KEYS, "AWS_REGION": "us-east-1", **({"AWS_SESSION_TOKEN": token} if token else {})})
     with WireServer([json_answer("200 OK", {})]) as server:
-        access = access_to(server.url, "bedrock", (), False, {})
-        client = Client(server.url, headers=access.headers, signer=access.signer)
+        access = access_to(server.url, "bedrock", (), {})
+        client = Client(server.url, access=access)
         client.request(due(time.monotonic_ns(), CALL))
         client.close()
         server.finish_writing()
@@ -90,13 +90,13 @@ def test_what_is_missing_is_said(
 ) -> None:
     set_all(monkeypatch, environment)
     with pytest.raises(ValueError, match=sentence):
-        access_to("http://127.0.0.1:1", "bedrock", (), False, {})
+        access_to("http://127.0.0.1:1", "bedrock", (), {})
 
 
 def test_without_botocore_its_installation_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadtests.harness.client.dialects.bedrock.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"is not installed: pip install 'enginebench\[bedrock\]'"):
-        access_to(ADDRESS, "bedrock", (), False, {"AWS_BEARER_TOKEN_BEDROCK": "k"})
+        access_to(ADDRESS, "bedrock", (), {"AWS_BEARER_TOKEN_BEDROCK": "k"})
 
 
 def test_the_credentials_are_a_profiles_and_the_region_that_of_the_address(
@@ -105,7 +105,7 @@ def test_the_credentials_are_a_profiles_and_the_region_that_of_the_address(
     profile = f"[load]\naws_access_key_id = AKIDPROFILE\naws_secret_access_key = {SECRET}\n"
     (tmp_path / "AWS_SHARED_CREDENTIALS_FILE").write_text(profile)
     set_all(monkeypatch, {"AWS_PROFILE": "load", "AWS_REGION": "us-east-1"})
-    signer = access_to(ADDRESS, "bedrock", (), False, {}).signer
+    signer = access_to(ADDRESS, "bedrock", (), {}).signer
     assert signer is not None
     authorization = signer("h", CALL.path, CALL.body)["Authorization"]
     assert re.search(r"Credential=AKIDPROFILE/\d{8}/eu-west-3/bedrock/", authorization)
@@ -113,14 +113,14 @@ def test_the_credentials_are_a_profiles_and_the_region_that_of_the_address(
 
 def test_credentials_that_cannot_be_renewed_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     set_all(monkeypatch, KEYS)
-    signer = access_to(ADDRESS, "bedrock", (), False, {}).signer
+    access = access_to(ADDRESS, "bedrock", (), {})
 
     def expired(self: Credentials) -> ReadOnlyCredentials:
         raise CredentialRetrievalError(provider="sso", error_msg="the token has expired")
 
     monkeypatch.setattr(Credentials, "get_frozen_credentials", expired)
     with WireServer([]) as server:
-        client = Client(server.url, signer=signer)
+        client = Client(server.url, access=access)
         seen = client.request(due(time.monotonic_ns(), CALL))
         client.close()
     assert (seen.outcome, seen.t_send) == ("disconnected", None)

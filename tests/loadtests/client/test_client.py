@@ -11,6 +11,7 @@ import gevent
 import pytest
 
 from enginebench.records.request import RequestRecord
+from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import QUICK_CLOSES, Client
 from loadtests.harness.client.exchange import Exchange
@@ -43,7 +44,7 @@ def tokens_every(seconds: float) -> list[Step]:
 
 def test_one_connection_serves_many_requests() -> None:
     with WireServer([HEAD, frame(token()), GOOD_END]) as server:
-        client = Client(f"{server.url}/proxy/v1/", headers={"authorization": "Bearer secret"})
+        client = Client(f"{server.url}/proxy/v1/", access=Access({"authorization": "Bearer secret"}))
         client.connect()
         assert [client.request(due(0)).outcome for _ in range(5)] == ["ok"] * 5
         client.close()
@@ -221,7 +222,7 @@ def test_a_long_prompt_is_written_while_the_answer_may_already_come() -> None:
     assert server.requests[0].endswith(body)
     refusal = json_answer("413 Payload Too Large", {"error": {"message": "at most 1 MB"}})
     with WireServer([refusal, 0.3, "close"]) as server:
-        seen = ask(server, call, headers={"X-Hold-Body": "1"}, request_timeout=5)
+        seen = ask(server, call, access=Access({"X-Hold-Body": "1"}), request_timeout=5)
     assert (seen.outcome, seen.status, seen.detail) == ("http_error", 413, "at most 1 MB")
 
 

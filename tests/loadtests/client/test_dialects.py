@@ -55,8 +55,8 @@ def ask(endpoint: Endpoint, *script: Step, streamed: bool = True) -> tuple[Reque
 def served(endpoint: Endpoint, script: Sequence[Step], streamed: bool) -> tuple[RequestRecord, str, WireServer]:
     dialect, request = DIALECTS[endpoint], replace(REQUEST, streamed=streamed)
     with WireServer(script) as server:
-        access = access_to(server.url, endpoint, (), False, {})
-        client = Client(server.url, headers=access.headers, signer=access.signer)
+        access = access_to(server.url, endpoint, (), {})
+        client = Client(server.url, access=access)
         call = Call(dialect.path(request), msgspec.json.encode(dialect.body(request)), streamed, dialect)
         seen = client.request(due(time.monotonic_ns(), call))
         client.close()
@@ -224,7 +224,7 @@ def test_token_ids_go_to_text_completions_and_nowhere_else() -> None:
 def test_keys_come_from_the_environment(
     endpoint: Endpoint, environment: dict[str, str], headers: dict[str, str]
 ) -> None:
-    access = access_to("http://127.0.0.1:1", endpoint, (), False, environment)
+    access = access_to("http://127.0.0.1:1", endpoint, (), environment)
     assert (dict(access.headers), access.signer) == (headers, None)
     assert "'k'" not in repr(access)
 
@@ -232,7 +232,7 @@ def test_keys_come_from_the_environment(
 @pytest.mark.parametrize("key", ["…", "two words", "k\n"])
 def test_a_key_that_no_header_can_carry_is_refused_and_not_repeated(key: str) -> None:
     with pytest.raises(ValueError, match="OPENAI_API_KEY is not an API key") as refused:
-        access_to("http://127.0.0.1:1", "chat", (), False, {"OPENAI_API_KEY": key})
+        access_to("http://127.0.0.1:1", "chat", (), {"OPENAI_API_KEY": key})
     assert key not in str(refused.value)
 
 

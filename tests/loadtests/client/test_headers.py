@@ -43,12 +43,12 @@ def test_a_header_that_is_given_replaces_all_of_its_name(
 ) -> None:
     """In preparation and in the run."""
     with OddServer(Odd()) as server:
-        access = access_to(server.url, endpoint, parse_headers(given), False, environment)
+        access = access_to(server.url, endpoint, parse_headers(given), environment)
         with Target(server.url, access) as target:
             assert target.engine() is None
             with pytest.raises(ValueError, match="404"):
                 target.try_out(ModelRequest("m", (Message("user", "the"),), 16), DIALECTS["responses"])
-        client = Client(server.url, headers=access.headers, signer=access.signer)
+        client = Client(server.url, access=access)
         client.request(due(0))
         client.close()
         heads = [message.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:] for message in server.requests]
@@ -62,7 +62,7 @@ def test_a_header_that_is_given_replaces_all_of_its_name(
 
 
 def test_a_key_that_a_header_replaces_is_not_said_to_be_withheld() -> None:
-    access = access_to("http://models.example.org", "chat", (("authorization", "Bearer mine"),), False, OPENAI)
+    access = access_to("http://models.example.org", "chat", (("authorization", "Bearer mine"),), OPENAI)
     assert (access.withheld, access.headers) == (None, {"authorization": "Bearer mine"})
 
 
@@ -86,7 +86,7 @@ def test_headers_that_frame_the_body_are_not_the_users(name: str) -> None:
 
 def test_a_question_with_a_body_is_json() -> None:
     with OddServer(Odd()) as server:
-        with Target(server.url, access_to(server.url, "chat", (), False, {})) as target:
+        with Target(server.url, access_to(server.url, "chat", (), {})) as target:
             target.tokenized({"prompt": "a"})
         (asked,) = server.asked
     assert (json.loads(asked.body), asked.headers["content-type"]) == ({"prompt": "a"}, "application/json")

@@ -58,8 +58,8 @@ def test_a_conversation_is_read_as_it_went(name: str) -> None:
     endpoint, exchanges = conversation["endpoint"], conversation["exchanges"]
     dialect = DIALECTS[endpoint]
     with WireServer(*(script(endpoint, exchange) for exchange in exchanges)) as server:
-        access = access_to(server.url, endpoint, (), False, KEYS)
-        client = Client(server.url, headers=access.headers, signer=access.signer)
+        access = access_to(server.url, endpoint, (), KEYS)
+        client = Client(server.url, access=access)
         for exchange in exchanges:
             call = Call(dialect.path(REQUEST), msgspec.json.encode(dialect.body(REQUEST)), True, dialect)
             seen = client.request(due(0, call))

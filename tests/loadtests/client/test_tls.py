@@ -19,7 +19,7 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.client.authentication import Access
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.endpoints import DIALECTS
-from loadtests.harness.client.tls import tls_context
+from loadtests.harness.client.tls import CHECKED, TlsOptions, tls_context
 from loadtests.harness.recording.telemetry_sampler import Scraper
 from loadtests.harness.run.fitting import fitted
 from loadtests.harness.run.prepare import prepare
@@ -40,6 +40,8 @@ from tests.support.servers.wire_script import (
 )
 
 pytestmark = pytest.mark.alone
+
+UNCHECKED = Access(tls=TlsOptions(insecure=True))
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +80,7 @@ def test_tls_is_verified_unless_told_otherwise(
         refused = ask(server)
         assert (refused.outcome, refused.t_send) == ("disconnected", None)
         assert "is not trusted" in (refused.detail or "")
-        assert ask(server, insecure=True).outcome == "ok"
+        assert ask(server, access=UNCHECKED).outcome == "ok"
         trust(certificate, tmp_path, monkeypatch)
         tls_context.cache_clear()
         seen = ask(server)
@@ -163,7 +165,7 @@ def test_a_certificate_that_is_not_trusted_gets_the_way_out(
         said = str(refused.value)
         assert said.startswith(f"the certificate of {server.url} is not trusted (")
         assert reason in said
-        with Target(server.url, Access(insecure=True)) as target:
+        with Target(server.url, UNCHECKED) as target:
             assert target.model(None, DIALECTS["chat"]) == "odd-model"
 
 
@@ -180,21 +182,21 @@ def test_a_file_of_certificates_that_is_none_is_named(
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     with pytest.raises(UserMistake, match=re.escape(f"SSL_CERT_FILE names {file}, which cannot be read ({reason}).")):
         Target("https://127.0.0.1:1", Access())
-    assert tls_context(insecure=True).verify_mode == ssl.CERT_NONE
+    assert tls_context(UNCHECKED.tls).verify_mode == ssl.CERT_NONE
 
 
 def test_all_clients_of_a_process_share_one_context() -> None:
     """Each took 63 ms to read the trust store, a minute for a thousand users."""
-    contexts = {id(Client("https://127.0.0.1:1", insecure=True)._tls) for _ in range(3)}
+    contexts = {id(Client("https://127.0.0.1:1", access=UNCHECKED)._tls) for _ in range(3)}
     assert len(contexts) == 1
-    assert tls_context(False) is not tls_context(True)
+    assert tls_context(CHECKED) is not tls_context(UNCHECKED.tls)
 
 
 def test_session_tickets_after_the_handshake_close_no_connection(tls_server: ssl.SSLContext) -> None:
     """A TLS 1.3 server sends them unasked: bytes that belong to no request, on a connection that is fine."""
     assert tls_server.num_tickets == 2
     with WireServer([HEAD, frame(token()), GOOD_END], tls=tls_server) as server:
-        client = Client(server.url, insecure=True)
+        client = Client(server.url, access=UNCHECKED)
         client.connect()
         gevent.sleep(0.1)
         seen = client.request(due(0))
@@ -235,7 +237,7 @@ def test_a_tls_stream_has_ended_though_the_server_waits_for_the_client_to_close_
         closed: list[bytes] = []
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        client = Client(f"https://127.0.0.1:{listener.getsockname()[1]}", insecure=True, request_timeout=5)
+        client = Client(f"https://127.0.0.1:{listener.getsockname()[1]}", access=UNCHECKED, request_timeout=5)
         seen = client.request(due(0))
         client.close()
         thread.join(5)
