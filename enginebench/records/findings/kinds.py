@@ -3,8 +3,8 @@
 python -m enginebench.records.findings.kinds        # the table of docs/troubleshooting.md
 
 A kind that is added here appears on every surface: terminal, page, Markdown, CSV, JSON, compare and gate. During the
-run only latencies, outcomes, throughput and goodput are known; findings that need nothing else also appear in the
-progress line, on Locust's page, in `live.json` and in the exporter. Checks of a stage are in `load_generator.py`,
+run only latencies, outcomes, retries, throughput and goodput are known; findings that need nothing else also appear in
+the progress line, on Locust's page, in `live.json` and in the exporter. Checks of a stage are in `load_generator.py`,
 `load.py` and `answers.py`; checks of a whole run are in `enginebench/analysis/summary/findings.py`, and checks of
 several runs in `enginebench/analysis/sections/warnings.py`.
 """

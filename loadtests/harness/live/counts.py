@@ -36,6 +36,7 @@ class Counts(msgspec.Struct):
     outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     good: int = 0  # requests that met every objective
     evaluated: int = 0  # requests that are known to be good or not
+    retried: int = 0  # requests that repeat a failed one
     met_and_missed: dict[str, list[int]] = {}  # two counts for each objective
     output_tokens: int = 0
     arrived: float = 0.0  # tokens that arrived in the stage's window, of any request
@@ -51,6 +52,7 @@ class Counts(msgspec.Struct):
             self.outcomes[outcome] += count
         self.good += other.good
         self.evaluated += other.evaluated
+        self.retried += other.retried
         for objective, (met, missed) in other.met_and_missed.items():
             own_met, own_missed = self.met_and_missed.get(objective, (0, 0))
             self.met_and_missed[objective] = [own_met + met, own_missed + missed]
@@ -129,6 +131,7 @@ class LiveCounts:
             counts.output_tokens += record.output_tokens or 0
             counts.evaluated += met is not None
             counts.good += met is True
+            counts.retried += record.attempt > 0
         for objective in self._metrics.objectives.for_all:
             if (met := objective.met_by(record)) is not None:
                 for counts in counted:

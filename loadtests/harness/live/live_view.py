@@ -45,7 +45,11 @@ def view_of(
         complete=stage.steady_end is not None,
         outcomes=outcomes,
         failures=failures,
-        counts={"unserved_users": stage.unserved_users, "unanswered": stage.unanswered},
+        counts={
+            "unserved_users": stage.unserved_users,
+            "unanswered": stage.unanswered,
+            "retried": counts.retried,
+        },
         metrics={
             name: counts.histogram(name).distribution(bucketed.edges, counts.outcomes["ok"])
             for name, bucketed in metrics.items()

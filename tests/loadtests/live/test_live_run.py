@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from random import Random
 
+import msgspec
 import pytest
 
 from enginebench.records.load import Users
@@ -89,6 +90,13 @@ def test_the_quantities_of_a_window_that_is_open() -> None:
     assert view.value("goodput") == 1
     assert (view.quantities["attainment"].value, view.quantities["failure_share"].value) == (10 / 11, 1 / 11)
     assert "failures" in {finding.kind for finding in view.findings}
+
+
+def test_retries_are_reported_during_the_run() -> None:
+    retries = [msgspec.structs.replace(ended(), attempt=1)] * 4
+    _, view = stage_of(*[ended()] * 2, *[ended(outcome="rejected")] * 4, *retries)
+    (evidence,) = (finding.evidence for finding in view.findings if finding.kind == "failures")
+    assert "10 attempts were made for 6 logical requests, 6 of which were answered" in evidence
 
 
 def test_a_window_in_which_the_run_was_stopped_ends_there() -> None:
