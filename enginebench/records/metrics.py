@@ -38,14 +38,17 @@ the gaps of all answers that ended `ok`, pooled, so that long answers weigh more
 class Shown:
     """The surfaces that show a metric or a quantity, each with its percentiles; a quantity has only the statistic
     `value`. All observed values are in the complete table of the page, in CSV and in JSON.
+
+    Metrics with `live` or `exported`, and those that an objective limits, are counted during the run, and are in
+    `live.json` with all their percentiles.
     """
 
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
     compared: tuple[str, ...] = ()  # comparisons of engines, and gates
     chart: tuple[str, ...] = ()  # drawn over the loads
-    live: tuple[str, ...] = ()  # progress line, Locust's page, live.json
+    live: tuple[str, ...] = ()  # columns of the progress line and of Locust's page
     curve: bool = False  # its distribution is drawn
-    exported: bool = False  # in live.json and by the exporter: a metric as a histogram, a quantity as a gauge
+    exported: bool = False  # by the exporter: a metric as histogram and percentiles, a quantity as a gauge
 
 
 NOWHERE = Shown()
