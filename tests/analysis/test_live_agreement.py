@@ -32,7 +32,7 @@ from grafana import load_promql
 from loadtests.harness.live.buckets import GROWTH, edges_around
 from loadtests.harness.live.live_json import LiveDocument, read_live
 from loadtests.harness.live.live_text import slo_text
-from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
+from loadtests.harness.live.metric_families import EXPORTED, PREFIX, name_of
 from tests.support.dashboards import asked, filled_in
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import prometheus, until

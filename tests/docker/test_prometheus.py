@@ -14,7 +14,7 @@ from enginebench.records.findings.load_generator import LATE
 from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
 from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
-from loadtests.harness.live.prometheus import EXPORTED, PREFIX, name_of
+from loadtests.harness.live.metric_families import EXPORTED, PREFIX, name_of
 from loadtests.harness.settings.run_settings import EXPORTER_PORTS, RunSettings
 
 FOLDER = Path(__file__).parents[2] / "docker" / "prometheus"

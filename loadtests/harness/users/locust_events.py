@@ -29,8 +29,8 @@ from enginebench.records.files import read_requests
 from enginebench.records.findings.load_generator import process_lost
 from enginebench.records.load import Rate
 from enginebench.records.stage import SECOND, Stage
-from loadtests.harness.live.exporter import MetricsServer, serve
 from loadtests.harness.live.live_run import MESSAGE as COUNTS_MESSAGE
+from loadtests.harness.live.metrics_server import MetricsServer, serve
 from loadtests.harness.recording.otel import SpanSender, check_installed
 from loadtests.harness.run import run_plan as plans
 from loadtests.harness.run.duration import duration_of

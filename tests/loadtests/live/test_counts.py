@@ -26,7 +26,7 @@ from loadtests.harness.live.buckets import CountedMetrics, edges_around
 from loadtests.harness.live.counts import SETTLED, LiveCounts
 from loadtests.harness.live.live_json import read_live
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import EXPORTED, families, name_of
+from loadtests.harness.live.metric_families import EXPORTED, families, name_of
 from tests.support.records import META
 
 MS = 1_000_000

@@ -1,4 +1,5 @@
-"""The load test's own metrics for Prometheus: all processes added up, served by the planning process.
+"""The HTTP server of the load test's own metrics for Prometheus (`--exporter`): all processes added up, served by the
+planning process.
 
 locust -f loadtests/concurrent.py --headless &  curl http://127.0.0.1:9646/metrics
 """
@@ -20,7 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from enginebench.settings.schema import Address, UserMistake, write_address
 from loadtests.harness.event_loop import yield_to_io
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import Family, families
+from loadtests.harness.live.metric_families import Family, families
 from loadtests.harness.live.same_origin import SameOrigin
 from loadtests.harness.settings.run_settings import EXPORTER_PORTS, RunSettings
 

@@ -1,6 +1,6 @@
-"""The addresses of the exporter, and its last scrape.
+"""The addresses of the server of metrics, and its last scrape.
 
-The exporter of a run: users/test_page.py, and, read by Prometheus, tests/analysis/test_live_agreement.py.
+The server of a whole run: users/test_page.py, and, read by Prometheus, tests/analysis/test_live_agreement.py.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pytest
 
 from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import free_port
-from loadtests.harness.live.exporter import SLOW_SCRAPE, MetricsServer, serve
 from loadtests.harness.live.live_run import LiveRun
-from loadtests.harness.live.prometheus import Family
+from loadtests.harness.live.metric_families import Family
+from loadtests.harness.live.metrics_server import SLOW_SCRAPE, MetricsServer, serve
 from loadtests.harness.settings.run_settings import RunSettings
 
 
