@@ -156,8 +156,8 @@ def _measure(
     keep_loaded: bool = False,
 ) -> bool:
     """Add each run's folder to `folders`, and return whether all runs were complete. Go on after a failed run."""
-    from loadtests.harness.command.drive import RunFailed, measure
-    from loadtests.harness.command.loaded import LoadedServers
+    from loadtests.harness.command.loaded_servers import LoadedServers
+    from loadtests.harness.command.measured_run import RunFailed, measure
     from loadtests.harness.command.run_order import rounds
     from loadtests.harness.command.server_process import ServerFailed
 

@@ -15,8 +15,8 @@ from enginebench.studies.tune.runner import TuneRunner
 from enginebench.studies.tune.variants import entrants
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender, contenders
-from loadtests.harness.command.drive import MeasuredRun
 from loadtests.harness.command.job import Job
+from loadtests.harness.command.measured_run import MeasuredRun
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.scenarios import find_scenario
 

@@ -109,8 +109,8 @@ def _chosen(url: str | None, model: str | None) -> tuple[Contender, str]:
 
 def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: float, terminal: Terminal) -> bool:
     """Run until just before `ends`, with time for the report. Return whether it was completed. Raises `UserMistake`."""
-    from loadtests.harness.command.drive import RunFailed, measure
     from loadtests.harness.command.job import Job
+    from loadtests.harness.command.measured_run import RunFailed, measure
     from loadtests.harness.command.run_order import Repeat, prepared
     from loadtests.harness.command.scenarios import find_scenario
     from loadtests.harness.command.server_process import ServerFailed

@@ -44,9 +44,9 @@ from enginebench.studies.study.lacking import Lacking
 from enginebench.studies.study.terminal import cell_title
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender
-from loadtests.harness.command.drive import MeasuredRun, RunFailed, run_against
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.loaded import LoadedServers
+from loadtests.harness.command.loaded_servers import LoadedServers
+from loadtests.harness.command.measured_run import MeasuredRun, RunFailed, run_against
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess

@@ -16,8 +16,8 @@ from enginebench.studies.tune.proposals import Values, are_too_many, propose
 from enginebench.studies.tune.score import NoScore, score_of, summary_of
 from enginebench.studies.tune.variants import Entrant, Variant
 from loadtests.harness.command.command_terminal import Terminal
-from loadtests.harness.command.drive import Limits, RunFailed, measure
 from loadtests.harness.command.job import Job
+from loadtests.harness.command.measured_run import Limits, RunFailed, measure
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.server_process import ServerFailed
 

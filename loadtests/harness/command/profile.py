@@ -19,8 +19,8 @@ from enginebench.records.load import Users
 from enginebench.records.stage import StagePlan
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender
-from loadtests.harness.command.drive import end, start_locust
 from loadtests.harness.command.job import Job
+from loadtests.harness.command.measured_run import end, start_locust
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.run_progress import progress
 from loadtests.harness.command.server_process import ServerFailed, ServerProcess

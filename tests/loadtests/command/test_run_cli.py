@@ -13,7 +13,7 @@ from enginebench.records.files import read_meta, read_requests
 from enginebench.records.metrics import BY_NAME
 from enginebench.settings.schema import UserMistake, settings_of
 from loadtests import cli
-from loadtests.harness.command import drive
+from loadtests.harness.command import measured_run
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
 from loadtests.harness.command.run_order import rounds
@@ -91,7 +91,7 @@ def test_what_locust_says_of_its_command_line_is_the_reason(tmp_path: Path) -> N
     log.write_text(
         "usage: __main__.py [options] [UserClass ...]\n\n__main__.py: error: unrecognized arguments: --nosuch\n"
     )
-    assert drive._error(log) == "unrecognized arguments: --nosuch"
+    assert measured_run._error(log) == "unrecognized arguments: --nosuch"
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import psutil
 import pytest
 from rich.console import Console
 
-from loadtests.harness.command import drive
+from loadtests.harness.command import measured_run
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import contenders
-from loadtests.harness.command.drive import MeasuredRun, measure
 from loadtests.harness.command.job import Job
+from loadtests.harness.command.measured_run import MeasuredRun, measure
 from loadtests.harness.command.run_order import Repeat, prepared
 from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.command.server_process import PORTS, ServerFailed, ServerProcess, listen
@@ -64,8 +64,8 @@ def test_the_first_port_is_used_where_it_is_free_and_another_is_said(
 
     with listen([0]) as first, listen([0]) as second:
         ports = [each.getsockname()[1] for each in (first, second)]
-    monkeypatch.setattr(drive, "run_against", tested)
-    monkeypatch.setattr(drive, "PORTS", ports)
+    monkeypatch.setattr(measured_run, "run_against", tested)
+    monkeypatch.setattr(measured_run, "PORTS", ports)
     terminal = Terminal(Console(file=said, width=200))
     measure(job, fake, Repeat(0, "a"), terminal)
     assert "Port" not in said.getvalue()
@@ -87,7 +87,7 @@ def test_a_server_that_ended_during_the_run_is_said_and_the_run_is_not_complete(
         psutil.wait_procs([server])
         return MeasuredRun(tmp_path, complete=True)
 
-    monkeypatch.setattr(drive, "run_against", tested)
+    monkeypatch.setattr(measured_run, "run_against", tested)
     said = io.StringIO()
     assert not measure(job, fake, Repeat(0, "a"), Terminal(Console(file=said, width=200))).complete
     assert "fake: its server ended during the run; its output: " in said.getvalue()

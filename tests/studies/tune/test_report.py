@@ -19,7 +19,7 @@ from enginebench.studies.tune.report import tune_document
 from enginebench.studies.tune.runner import OutOfTime
 from enginebench.studies.tune.score import MEASURES, score_of, summary_of
 from loadtests.harness.command.contenders import Contender
-from loadtests.harness.command.drive import MeasuredRun, RunFailed
+from loadtests.harness.command.measured_run import MeasuredRun, RunFailed
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, stages_of
 from tests.support.tuning import SLO, scripted_race
 

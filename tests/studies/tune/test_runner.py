@@ -13,7 +13,7 @@ from enginebench.studies.tune.folder import read_runs
 from enginebench.studies.tune.proposals import BATCH, BATCHES
 from enginebench.studies.tune.runner import TuneRunner
 from loadtests.harness.command.contenders import Contender
-from loadtests.harness.command.drive import MeasuredRun, RunFailed
+from loadtests.harness.command.measured_run import MeasuredRun, RunFailed
 from tests.support.tuning import scripted_race
 
 Score = Callable[[Contender, int], float]

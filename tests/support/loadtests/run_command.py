@@ -29,7 +29,7 @@ ENVIRONMENT = {
     if name == "ENGINEBENCH_CACHE" or not name.startswith(("ENGINEBENCH", "OPENAI"))
 }
 STARTERS = (
-    "loadtests.harness.command.drive",
+    "loadtests.harness.command.measured_run",
     "loadtests.harness.command.server_process",
     "enginebench.studies.study.bench_cell",
 )

@@ -1,4 +1,4 @@
-"""The runs of a scenario against contenders, each in a Locust process whose progress is shown.
+"""One measured run of a scenario against a contender, in a Locust process whose progress is shown.
 
 Locust patches the process that imports it, so it runs in a separate one.
 """
@@ -28,7 +28,7 @@ from loadtests.harness.command.contenders import MODEL_VARIABLE, Contender
 from loadtests.harness.command.file_cache import MAX_LEFT, drop_from_cache
 from loadtests.harness.command.guard import Guard, start_guarded
 from loadtests.harness.command.job import Job
-from loadtests.harness.command.loaded import LoadedServers
+from loadtests.harness.command.loaded_servers import LoadedServers
 from loadtests.harness.command.restarted_server import RestartedServer
 from loadtests.harness.command.run_order import Repeat
 from loadtests.harness.command.run_progress import progress, where_it_stands

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from enginebench.records.files import read_meta, read_requests
 from loadtests.harness.command.command_terminal import Terminal
-from loadtests.harness.command.loaded import LoadedServers
+from loadtests.harness.command.loaded_servers import LoadedServers
 from loadtests.harness.command.server_process import ServerProcess
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
