@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from enginebench.settings.flags import MODEL_HELP, EngineSettings, TrustRemoteCode, read_settings, with_flags
-from enginebench.settings.schema import UserMistake, options_by_engine
+from enginebench.settings.schema import ENGINE_PREFIX, UserMistake, options_by_engine
 from engines.process.supervisor import Watch
 from servers.settings import ServerSettings, server_settings
 
@@ -94,7 +94,7 @@ def _serve(
     refuse_missing(engine, options)
     listener = listen(settings)
     prepared = fetch_and_show(model, trust_remote_code) if needs_model or model is not None else None
-    prefix = tuple(shlex.split(os.environ.get("ENGINEBENCH_ENGINE_PREFIX", "")))  # of `enginebench run --profile`
+    prefix = tuple(shlex.split(os.environ.get(ENGINE_PREFIX, "")))  # of `enginebench run --profile`
     loaded = load_replicas(engine, prepared, options, watch, prefix)
 
     # The web framework and the tokenizer take time to import, and no message above needs them.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from enginebench.settings.flags import Flags, read_settings
-from enginebench.settings.schema import UserMistake, setting
+from enginebench.settings.schema import LISTENER, UserMistake, setting
 
 MIB = 1024 * 1024
 ADDRESS, LIMITS, ENGINE, LOG = "Address and access", "Limits", "The engine's process", "Log"
@@ -53,7 +53,7 @@ def server_settings(flags: Flags) -> ServerSettings:
     The key is removed from the environment, so that no child process inherits it.
     """
     settings: ServerSettings = read_settings(ServerSettings, flags)
-    if listener := os.environ.get("ENGINEBENCH_LISTENER"):
+    if listener := os.environ.get(LISTENER):
         settings = replace(settings, listener=int(listener))
     os.environ.pop("ENGINEBENCH_API_KEY", None)
     if settings.api_key is None:

@@ -5,6 +5,8 @@
     runs/<id>/requests*.jsonl    a `SentRecord` as each request is sent, a `RequestRecord` as it ends; a file per worker
     runs/<id>/telemetry*.jsonl   one `TelemetrySample` about once a second; the server is in `telemetry.jsonl`
     runs/<id>/profile/           what a profiler wrote (`--profile`)
+    runs/<id>/server.log         output of the server that `enginebench run` started
+    runs/<id>/locust.log         output of Locust
 
 Readers ignore unknown fields and fill in missing optional ones. Lines that are cut short or malformed are skipped.
 
@@ -37,6 +39,7 @@ T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)
 _samples = msgspec.json.Decoder(TelemetrySample)
 META, JOURNAL, PROFILE = "meta.json", "journal.jsonl", "profile"
+SERVER_LOG, LOCUST_LOG = "server.log", "locust.log"
 REQUESTS, TELEMETRY = "requests", "telemetry"
 REQUEST_FILES, TELEMETRY_FILES = f"{REQUESTS}*.jsonl", f"{TELEMETRY}*.jsonl"  # of all processes
 WORKER_FILE = re.compile(rf"({REQUESTS}|{TELEMETRY})-\w{{1,64}}\.jsonl", re.ASCII)  # names from other hosts are checked

@@ -24,6 +24,9 @@ from typing import Any, Literal
 from enginebench.settings.units import parse_seconds
 
 PREFIX = "ENGINEBENCH_"
+LISTENER, ENGINE_PREFIX = "ENGINEBENCH_LISTENER", "ENGINEBENCH_ENGINE_PREFIX"
+"""The variables that `enginebench run` sets for its server: the descriptor of the socket to listen on, and
+the command of the profiler that starts the engine."""
 MOST_USED = "Most used"
 """The group that comes first in `--help`, among the command's own options."""
 SECONDS = "S"  # the metavar of durations

@@ -17,13 +17,14 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from enginebench.records.files import LOCUST_LOG
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.report import write_report
 from enginebench.studies.study.folder import BENCH, CELLS, DISTURBED, RUNS, SITTINGS, STUDY, load_study
 
 RECORDS = "records.tar.xz"
 KEPT = (STUDY, SITTINGS, CELLS)
-LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", "locust.log"}  # derived or logs
+LEFT_OUT = {"requests.parquet", "requests.parquet.json", "summary.json", "report.html", LOCUST_LOG}  # derived or logs
 
 
 def publish(folder: Path, results: Path, name: str = "") -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from enginebench.records.files import read_meta, read_requests
+from enginebench.records.files import LOCUST_LOG, read_meta, read_requests
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.bench_cell import BenchFailed, OutOfTime, bench_cell
 from enginebench.studies.study.disturbed import disturbed_cells
@@ -222,7 +222,7 @@ class Runner:
         if run.complete:
             return CellEnd("done")
         if not run.overdue:
-            return CellEnd("failed", f"the run did not come to its end; its output: {run.folder.name}/locust.log")
+            return CellEnd("failed", f"the run did not come to its end; its output: {run.folder.name}/{LOCUST_LOG}")
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         limit = f"{part.limit:g} s, the limit of this part"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from enginebench.records.files import LOCUST_LOG, SERVER_LOG
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.folder import append_line
 from enginebench.studies.tune.course import Course
@@ -108,12 +109,12 @@ class TuneRunner:
             run = measured.folder.name
             if measured.overdue:
                 raise NoScore(
-                    f"it was not over within {self._limits.run:g} s; its output: {measured.folder}/locust.log"
+                    f"it was not over within {self._limits.run:g} s; its output: {measured.folder / LOCUST_LOG}"
                 )
             if measured.died:
-                raise NoScore(f"its {measured.died} ended during the run; its output: {measured.folder}/server.log")
+                raise NoScore(f"its {measured.died} ended during the run; its output: {measured.folder / SERVER_LOG}")
             if not measured.complete:
-                raise NoScore(f"it did not come to its end; its output: {measured.folder}/locust.log")
+                raise NoScore(f"it did not come to its end; its output: {measured.folder / LOCUST_LOG}")
             score = score_of(summary_of(measured.folder), self.question.goal, self._price(variant))
         except (ServerFailed, RunFailed, NoScore) as failure:
             if time.monotonic() >= self._limits.ends:

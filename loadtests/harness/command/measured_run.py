@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from enginebench.records.exit_codes import NOT_ENOUGH
-from enginebench.records.files import read_meta
+from enginebench.records.files import LOCUST_LOG, SERVER_LOG, read_meta
 from enginebench.records.formatting import format_share
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import SECOND
@@ -88,7 +88,7 @@ def measure(
     """
     name, began = contender.name, time.monotonic()
     folder = new_folder(job.settings, name, datetime.now(UTC))
-    log = folder / "server.log"
+    log = folder / SERVER_LOG
     uncached = drop_cache(contender, terminal)
 
     def run(tested: Contender, url: str, variables: Mapping[str, str]) -> MeasuredRun:
@@ -166,7 +166,7 @@ def run_against(
     `variables` are added to Locust's environment; `title` is shown before the progress. Raises `RunFailed`.
     """
     label = contender.name
-    log = folder / "locust.log"
+    log = folder / LOCUST_LOG
     overdue = False
     shown = title or label
     with log.open("wb") as output, log.open(errors="replace") as messages, progress(terminal.console, shown) as show:

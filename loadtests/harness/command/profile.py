@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from enginebench.records.files import PROFILE, profile_files, read_meta
+from enginebench.records.files import LOCUST_LOG, PROFILE, SERVER_LOG, profile_files, read_meta
 from enginebench.records.load import Users
 from enginebench.records.stage import StagePlan
+from enginebench.settings.schema import ENGINE_PREFIX
 from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.job import Job
@@ -50,8 +51,8 @@ def profile(job: Job, contender: Contender, folder: Path, profiler: Profiler, te
                 contender.engine,
                 contender.options,
                 contender.model,
-                folder / "server.log",
-                settings={"ENGINEBENCH_ENGINE_PREFIX": shlex.join(prefix)} if prefix else {},
+                folder / SERVER_LOG,
+                settings={ENGINE_PREFIX: shlex.join(prefix)} if prefix else {},
             ) as server,
         ):
             server.wait_until_ready(lambda passed: show(None, f"loading, {passed:.0f} s"))
@@ -78,7 +79,7 @@ def _loaded(job: Job, contender: Contender, server: ServerProcess, folder: Path,
     texts = {name: text for name, text in job.texts.items() if name not in KEPT_OUT}
     applied = {"stages": str(load.count)} if isinstance(load, Users) else {"rate": f"{load.per_second:g}"}
     texts |= HOLD | applied | dict(stage.asks) | {"exporter": "none", "command": "none"}
-    held, log = replace(job, texts=texts, locust=(), processes=1), folder / "locust.log"
+    held, log = replace(job, texts=texts, locust=(), processes=1), folder / LOCUST_LOG
     unnamed = replace(contender, model=None)  # the server has its own name for the loaded model
     with TemporaryDirectory(prefix="enginebench-profile-") as scratch, log.open("ab") as written:
         run = Path(scratch)

@@ -17,6 +17,7 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from enginebench.settings.schema import LISTENER
 from enginebench.settings.system import last_line
 from loadtests.harness.client.server_address import Address
 from loadtests.harness.command.guard import Guard, start_guarded
@@ -164,7 +165,7 @@ class ServerProcess(StartedServer):
         command += ["--model", model] if model else []
         command += ["--own-server"] if own_server else []
         url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        environment = {**os.environ, **(settings or {}), "ENGINEBENCH_LISTENER": str(descriptor)}
+        environment = {**os.environ, **(settings or {}), LISTENER: str(descriptor)}
         super().__init__(command, url, log, group=False, pass_fds=[descriptor], env=environment)
 
     def __enter__(self) -> Self:
