@@ -20,7 +20,6 @@ from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.differences import Kind
-from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.cells import show
 from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
 from enginebench.records.load import Users
@@ -60,23 +59,6 @@ def frame(runs: list[RunSummary]) -> Frame:
 
 def of_label(runs: list[RunSummary], label: str) -> list[RunSummary]:
     return [run for run in runs if run.label == label]
-
-
-def test_engines_are_ranked_by_measured_capacity_then_by_throughput(frame: Frame) -> None:
-    assert frame.names == ("fast", "slow")
-    capacities = {name: (capacity.load, capacity.beyond) for name, capacity in frame.capacities.items()}
-    assert capacities == {"fast": (8, None), "slow": (4, 8)}
-    assert frame.stage == "8 users"
-
-
-def test_a_verdict_has_status_share_and_requests(frame: Frame) -> None:
-    met, missed = (frame.verdict(name, "8 users") for name in frame.names)
-    assert met is not None
-    assert missed is not None
-    assert (met.status, met.confirmed, met.share, met.agreeing, met.runs) == (Status.MET, True, 1.0, 3, 3)
-    assert (missed.status, missed.confirmed) == (Status.MISSED, True)
-    stages = [run.at("8 users") for run in frame.engine("fast").runs]
-    assert met.n == sum(stage.requests for stage in stages if stage is not None)
 
 
 def test_the_best_is_compared_with_the_next_best(frame: Frame) -> None:
@@ -200,20 +182,6 @@ def test_repeats_that_follow_one_another_are_not_interleaved(runs: list[RunSumma
     frame = frame_of([*of_label(runs, "fast"), *later])
     assert not frame.tested.interleaved
     assert "not_interleaved" in [warning.kind for warning in warnings(frame)]
-
-
-def test_every_number_of_the_first_screen_is_in_the_table(frame: Frame) -> None:
-    pooled = frame.table.filter(engine="fast", stage="8 users", metric=THROUGHPUT, statistic="value")
-    of_runs, whole = pooled.drop_nulls("repeat"), pooled.filter(pooled["repeat"].is_null())
-    estimate = frame.engine("fast").estimate("8 users", THROUGHPUT)
-    assert len(of_runs) == 3
-    assert whole.row(0, named=True) | {"value": estimate.value, "low": estimate.low} == whole.row(0, named=True)
-    capacity = frame.table.filter(engine="slow", metric="capacity", statistic="value")
-    assert capacity["value"].to_list() == [4.0]
-    ratio = frame.table.filter(engine="fast", metric=THROUGHPUT, statistic="value ratio to slow")
-    compared = frame.compared("fast", "slow")
-    assert compared is not None
-    assert ratio["value"].to_list() == [compared.ratio.value]
 
 
 @pytest.mark.parametrize(
