@@ -119,14 +119,6 @@ def test_a_gap_that_goes_backwards_counts_as_none(tmp_path: Path) -> None:
     assert (found.least, found.largest) == (0, 7 / SECOND)
 
 
-def test_long_gaps_take_eight_bytes_and_short_ones_four(tmp_path: Path) -> None:
-    for name, gap, kind in (("short", 2**32 - 1, pl.UInt32), ("long", 2**32, pl.Int64)):
-        (tmp_path / name).mkdir()
-        frame = pl.read_parquet(table(tmp_path / name, [[gap], []]))
-        assert frame.schema["icl"] == pl.List(kind)
-        assert frame["icl"].to_list() == [[gap], []]
-
-
 def test_arrivals_are_those_of_every_chunk_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE", 11)
     rng = np.random.default_rng(5)

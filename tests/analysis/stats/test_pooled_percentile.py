@@ -12,7 +12,7 @@ import pytest
 
 from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.intervals import percentile_intervals
-from enginebench.analysis.stats.pooled_percentile import MAX_EXACT, packed, pooled_answered, pooled_percentile
+from enginebench.analysis.stats.pooled_percentile import packed, pooled_answered, pooled_percentile
 from enginebench.records.metrics import PERCENTILES
 from enginebench.records.rules import nearest_rank
 from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
@@ -67,12 +67,6 @@ def test_many_values_are_thinned_and_a_limit_still_decides_as_the_count_does(per
         value = pooled_percentile([run_of(part, limits=[limit]) for part in parts], percentile).value
         assert value is not None
         assert (value <= limit) == (offset >= 0)
-
-
-def test_up_to_some_thousands_of_values_every_one_is_kept() -> None:
-    values = np.sort(drawn(1, MAX_EXACT))
-    assert packed(values).weights == b""
-    assert np.frombuffer(packed(values).values).tolist() == values.tolist()
 
 
 def test_failed_requests_are_infinite_in_a_percentile_and_left_out_of_that_of_the_answered() -> None:

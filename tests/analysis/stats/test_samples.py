@@ -98,11 +98,6 @@ def test_runs_without_an_interval_add_nothing_to_the_error_inside_runs() -> None
     assert within_run_error([Estimate(math.inf, 1.0, math.inf, 500)] * 2) == 0
 
 
-def test_a_sample_without_a_value_of_every_run_is_incomplete() -> None:
-    assert Sample((Estimate(1.0), Estimate(math.inf))).complete
-    assert not Sample((Estimate(1.0), Estimate(None))).complete
-
-
 def test_a_geometric_mean_needs_every_value() -> None:
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
     assert geometric_mean([1.0, None]) == geometric_mean([1.0, 0.0]) == geometric_mean([]) == 0.0

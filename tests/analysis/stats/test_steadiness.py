@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy
 
-from enginebench.analysis.stats.steadiness import _line, lock_step, steadiness
+from enginebench.analysis.stats.steadiness import lock_step, steadiness
 from enginebench.records.findings.load import LOCK_STEP
 
 
@@ -18,13 +17,6 @@ def test_a_series_that_grows_or_begins_otherwise_is_unsteady() -> None:
     assert steadiness(10 + 0.001 * (noise + np.linspace(0, 30, 120))) is True  # grows by 0.3 %
     assert steadiness(np.r_[np.full(100, np.nan), noise[:10]]) is None
     assert steadiness(np.full(100, 3.0)) is True
-
-
-def test_a_line_is_fitted_as_by_scipy() -> None:
-    values = np.random.default_rng(60).integers(0, 20, 60).astype(np.float64)
-    slope, residuals = _line(values)
-    assert slope == pytest.approx(scipy.stats.linregress(np.arange(60), values).slope)
-    assert residuals == pytest.approx(scipy.signal.detrend(values), abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -41,16 +41,6 @@ def test_names_are_runs_ids_and_folders_of_runs(runs: Path) -> None:
     assert len(found()) == 1
 
 
-def test_a_plan_takes_a_folder_of_runs_as_a_report_does(runs: Path) -> None:
-    done = invoke("plan", runs, "--peak", "12users", "--slo", "ttft_p90=5", "--peak-seconds", "20", "--json")
-    assert done.exit_code == 0, done.output
-
-
-@pytest.mark.parametrize("command", ["report", "compare", "gate", "plan"])
-def test_every_command_that_reads_records_can_be_told_the_tokenizer(command: str) -> None:
-    assert "--tokenizer" in invoke(command, "--help").output
-
-
 def test_runs_in_a_folder_that_cannot_be_written_are_read(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

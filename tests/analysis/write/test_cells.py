@@ -5,7 +5,7 @@ import math
 import pytest
 
 from enginebench.analysis.document import Cell, Column, Number, Table, Tone, Word
-from enginebench.analysis.write.cells import change_text, clean, glued, show, signs_of
+from enginebench.analysis.write.cells import change_text, glued, show, signs_of
 from enginebench.records.view import Estimate, Missing
 from tests.support.analysis import documents
 from tests.support.analysis.documents import LADDER, UNKNOWN, capacity, verdict
@@ -98,11 +98,6 @@ def test_other_cells(cell: Cell, text: str, tone: Tone) -> None:
     assert (show(cell).line, show(cell).tone) == (text, tone)
 
 
-def test_square_brackets_are_intervals_and_nothing_else() -> None:
-    bracketed = [text for _, text in NUMBERS if "[" in text]
-    assert all("[ ]" in show(cell).signs for cell, text in NUMBERS if text in bracketed)
-
-
 def test_signs_are_those_of_tables() -> None:
     quick, contenders = documents.quick(), documents.contenders()
     assert signs_of(filter(None, [quick.candidates, quick.figure])) == {"*"}
@@ -121,7 +116,3 @@ def test_lines_are_not_broken_within_numbers() -> None:
 
 def test_an_interval_that_ends_at_no_change_has_one_direction() -> None:
     assert change_text(Estimate(0.9, 0.8, 1.0)) == ("10 % lower", "[0, 20]")
-
-
-def test_control_and_direction_characters_are_removed() -> None:
-    assert clean("a\x07\u2066b\tc  d") == "ab c d"

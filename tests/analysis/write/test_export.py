@@ -38,15 +38,6 @@ def test_a_file_has_the_format_of_its_suffix(tmp_path: Path) -> None:
     ElementTree.fromstring((tmp_path / "report-charts/ttft.svg").read_text())
 
 
-def test_a_spreadsheet_runs_no_label(tmp_path: Path) -> None:
-    write(replace(documents.quick(), frame=FRAME), tmp_path / "frame.csv")
-    lines = (tmp_path / "frame.csv").read_text().splitlines()
-    assert lines[1:] == [
-        ",,,'=cmd(),,8 users,8.0,,ttft,p95,,0.5,,,,",
-        ",,,a,,8 users,8.0,,ttft,p95,,-1.0,,,,",
-    ]
-
-
 def test_a_missing_chart_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserMistake, match="there is no chart: too few loads were measured"):
         write(replace(documents.quick(), figure=None), tmp_path / "report.svg")

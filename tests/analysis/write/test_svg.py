@@ -11,7 +11,7 @@ import pytest
 
 from enginebench.analysis.document import Axis, Figure, Point, Series, Span
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.analysis.write.scale import FONT, Box, Labels, Scale, scale_of, spread, width_of
+from enginebench.analysis.write.scale import FONT, Box, Scale, scale_of, width_of
 from enginebench.analysis.write.svg import HEIGHT, WIDTH, svg
 from tests.support.analysis import documents
 from tests.support.analysis.documents import load_figure
@@ -149,14 +149,3 @@ def test_a_scale_holds_its_values_and_draws_others_at_its_edge() -> None:
     assert scale_of([math.inf], 0, 100).high > 0
     tail = scale_of([0.5, 0.99], 0, 100, "tail")
     assert tail(0.9) == pytest.approx(50)
-
-
-def test_labels_keep_their_distance() -> None:
-    assert spread([5, 5, 5, 40], 10, 0, 100) == [5, 15, 25, 40]
-    assert spread([95, 96, 97], 10, 0, 100) == [80, 90, 100]
-    assert spread([5, 4], 10, 0, 5) == [5, 0]
-    assert spread([], 10, 0, 5) == []
-    labels = Labels(Box(0, 0, 200, 100))
-    assert labels.place("a", [(10, 50)]) is not None
-    assert labels.place("b", [(10, 50)]) is None
-    assert labels.place("b", [(10, 50)], needed=True) is not None

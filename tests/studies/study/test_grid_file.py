@@ -186,11 +186,3 @@ def test_a_refused_choice_says_of_which_form(tmp_path: Path) -> None:
 def test_the_grids_that_come_along_can_be_read(name: str, variants: tuple[str, ...]) -> None:
     grid, _ = read_grid(find_grid(name), variants)
     assert cells_of(grid)
-
-
-@pytest.mark.parametrize("variants", [(), ("cpu",)])
-def test_the_brief_asks_each_engine_once_for_its_quality(variants: tuple[str, ...]) -> None:
-    grid, _ = read_grid(find_grid("baseline"), variants)
-    (part,) = (part for part in grid.parts if part.setting_texts.get("quality") == "yes")
-    assert grid.repeats_of(part) == 1
-    assert not part.engines
