@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
-from enginebench.records.view import StageKey
+from enginebench.records.view import Finding, StageKey
 from tests.support.analysis.found import (
     CUT_OFF,
     MS,
@@ -57,72 +58,69 @@ def longer(k: int, one: RequestRecord) -> RequestRecord:
     return msgspec.structs.replace(one, t_end=one.t_end + 30 * k * MS)
 
 
+def cut_off(count: int) -> Change:
+    """The last requests of the window."""
+    return lambda k, one: msgspec.structs.replace(one, **CUT_OFF) if 180 - count <= k < 180 else one
+
+
+def all_at_once(_: int, one: RequestRecord) -> RequestRecord:
+    """As by a buffering proxy that sends all chunks together."""
+    last = (one.t_first or 0) + 63_000
+    return msgspec.structs.replace(one, output_tokens=64, chunks=64, icl=(1000,) * 63, t_last=last)
+
+
+ONE_CHUNK = changed(output_tokens=64, first_chunk_tokens=64, chunks=1, icl=(), planned_output_tokens=64)
+EMPTY: dict[str, Any] = NOTHING_CAME | {"output_tokens": 0}
+KEPT_CLOSED = "14 of them were sent again, because the server closed a kept connection; TTFT excludes"
+REFUSED_USAGE = "the usage of 140 of 140 answers is 0 or less than the chunks that came, and does not count"
+SHORTER = "70 of 140 answers were shorter than planned: 3.00 tokens on average instead of 16.0"
+RUNS: list[tuple[Change, str, str, str]] = [  # what is changed in a good run, and the finding
+    (late(30), "load_generator_late", "invalid", "were sent 30.0 ms late at p99"),
+    (late(8), "load_generator_late", "warn", "were sent 8.00 ms late at p99"),
+    (read_late(40), "load_generator_late", "note", "read 40.0 ms late"),  # the kernel knew, we did not
+    (now_and_then(10, **FAILED), "failures", "warn", "10 % of the attempts failed, 1.00 per second"),
+    (now_and_then(10, **CUT_OFF), "unfinished", "warn", "10 % of the requests"),
+    (cut_off(1), "unfinished", "note", "of the requests were cut off"),
+    (reconnecting, "reconnected", "warn", "7 of 140 requests had to open a con"),
+    (now_and_then(10, t_connect=0, resent=True), "reconnected", "warn", KEPT_CLOSED),
+    (slower, "unsteady", "warn", "TTFT went from"),
+    (longer, "unsteady", "warn", "requests in flight went from"),
+    (changed(output_tokens=12, first_chunk_tokens=4), "coarse_chunks", "note", "carried 4.00 tokens"),
+    (ONE_CHUNK, "coarse_chunks", "warn", "all tokens of 140 of 140 streamed answers arrived at once"),
+    (all_at_once, "coarse_chunks", "warn", "streamed answers arrived at once"),
+    (changed(output_tokens=2), "token_counts", "warn", REFUSED_USAGE),
+    (now_and_then(2, output_tokens=None), "token_counts", "warn", "the tokens of 70 answers are unknown"),
+    (now_and_then(2, token_source="tokenizer"), "token_counts", "warn", "the other 70"),  # mixed sources
+    (now_and_then(10, **EMPTY), "short_answers", "warn", "14 of 140 answers were complete and had no content"),
+    (now_and_then(2, planned_output_tokens=16), "short_answers", "warn", SHORTER),
+    (prompts_of(42, every=4), "prompt_lengths", "warn", "25 % of the prompts missed"),
+    (prompts_of(42, every=35), "prompt_lengths", "note", "2.9 % of the prompts missed"),
+    (changed(cached_tokens=30), "prompts_cached", "note", "75 % of the prompt tokens"),
+]
+
+
 def test_a_good_run_has_none(tmp_path: Path) -> None:
     assert findings(tmp_path, every_100_ms()) == ()
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "severity", "evidence"),
-    [
-        pytest.param(late(30), "load_generator_late", "invalid", "were sent 30.0 ms late at p99", id="sent 30 ms late"),
-        pytest.param(
-            late(8), "load_generator_late", "warn", "were sent 8.00 ms late at p99", id="requests sent 8 ms late"
-        ),
-        pytest.param(
-            read_late(40), "load_generator_late", "note", "read 40.0 ms late", id="the kernel knew, we did not"
-        ),
-        pytest.param(
-            now_and_then(10, **FAILED),
-            "failures",
-            "warn",
-            "10 % of the attempts failed, 1.00 per second",
-            id="failures",
-        ),
-        pytest.param(
-            now_and_then(10, **NOTHING_CAME, outcome="cut_off"),
-            "unfinished",
-            "warn",
-            "10 % of the requests",
-            id="cut off",
-        ),
-        pytest.param(reconnecting, "reconnected", "warn", "7 of 140 requests had to open a con", id="reconnected"),
-        pytest.param(slower, "unsteady", "warn", "TTFT went from", id="TTFT grows inside the window"),
-        pytest.param(longer, "unsteady", "warn", "requests in flight went from", id="the backlog grows"),
-        pytest.param(
-            changed(output_tokens=12, first_chunk_tokens=4),
-            "coarse_chunks",
-            "note",
-            "carried 4.00 tokens",
-            id="chunks",
-        ),
-        pytest.param(
-            changed(output_tokens=2),
-            "token_counts",
-            "warn",
-            "the usage of 140 of 140 answers is 0 or less than the chunks that came, and does not count",
-            id="too few",
-        ),
-        pytest.param(
-            now_and_then(2, output_tokens=None),
-            "token_counts",
-            "warn",
-            "the tokens of 70 answers are unknown",
-            id="none",
-        ),
-        pytest.param(
-            now_and_then(2, token_source="tokenizer"),
-            "token_counts",
-            "warn",
-            "the other 70",
-            id="mixed sources",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "kind", "severity", "evidence"), RUNS)
 def test_what_records_tell(tmp_path: Path, change: Change, kind: str, severity: str, evidence: str) -> None:
     found = [f for f in findings(tmp_path, every_100_ms(change), model="unheard-of") if f.kind == kind]
     assert [(f.severity, f.stage, f.label) for f in found] == [(severity, StageKey(0, "1 user"), "fake")]
     assert evidence in found[0].evidence
     assert found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "evidence"),
+    [
+        (changed(**FAILED), "failures", "no request succeeded"),
+        (cut_off(140), "unfinished", "no request ended before the run did"),
+    ],
+)
+def test_nothing_that_ended_well_voids_a_run(tmp_path: Path, change: Change, kind: str, evidence: str) -> None:
+    invalid = [(f.kind, f.evidence) for f in findings(tmp_path, every_100_ms(change)) if f.severity == "invalid"]
+    assert (kind, evidence) in invalid
 
 
 @pytest.mark.parametrize(
@@ -146,69 +144,6 @@ def test_few_requests_do_not_void_a_run(tmp_path: Path) -> None:
     records = [record(k, 4 * SECOND + k * SECOND // 4) for k in range(50)]
     records[7] = msgspec.structs.replace(records[7], t_sched=records[7].t_sched - 500 * MS)
     assert {f.severity for f in findings(tmp_path, records) if f.kind == "load_generator_late"} == {"warn"}
-
-
-def test_nothing_that_ended_well_voids_a_run(tmp_path: Path) -> None:
-    found = findings(tmp_path, every_100_ms(changed(**FAILED)))
-    assert found[0].kind == "failures"
-    assert found[0].severity == "invalid"
-
-
-@pytest.mark.parametrize(("cut", "severity"), [(140, "invalid"), (50, "warn"), (1, "note")])
-def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, severity: str) -> None:
-    records = every_100_ms(lambda k, one: msgspec.structs.replace(one, **CUT_OFF) if 180 - cut <= k < 180 else one)
-    found = [f for f in findings(tmp_path, records) if f.kind == "unfinished"]
-    assert found[0].severity == severity
-
-
-@pytest.mark.parametrize(
-    ("change", "kind", "severity", "words"),
-    [
-        pytest.param(
-            changed(output_tokens=64, first_chunk_tokens=64, chunks=1, icl=(), planned_output_tokens=64),
-            "coarse_chunks",
-            "warn",
-            "all tokens of 140 of 140 streamed answers arrived at once",
-            id="a buffering proxy that sends one chunk",
-        ),
-        pytest.param(
-            lambda _, one: msgspec.structs.replace(
-                one, output_tokens=64, chunks=64, icl=(1000,) * 63, t_last=(one.t_first or 0) + 63_000
-            ),
-            "coarse_chunks",
-            "warn",
-            "streamed answers arrived at once",
-            id="a buffering proxy that sends all chunks together",
-        ),
-        pytest.param(
-            now_and_then(10, **NOTHING_CAME | {"output_tokens": 0}),
-            "short_answers",
-            "warn",
-            "14 of 140 answers were complete and had no content",
-            id="answers without content",
-        ),
-        pytest.param(
-            now_and_then(2, planned_output_tokens=16),
-            "short_answers",
-            "warn",
-            "70 of 140 answers were shorter than planned: 3.00 tokens on average instead of 16.0",
-            id="answers that end early",
-        ),
-        pytest.param(
-            prompts_of(42, every=4), "prompt_lengths", "warn", "25 % of the prompts missed", id="long prompts"
-        ),
-        pytest.param(
-            prompts_of(42, every=35), "prompt_lengths", "note", "2.9 % of the prompts missed", id="a few of them"
-        ),
-        pytest.param(
-            changed(cached_tokens=30), "prompts_cached", "note", "75 % of the prompt tokens", id="a warm prefix cache"
-        ),
-    ],
-)
-def test_what_answers_tell(tmp_path: Path, change: Change, kind: str, severity: str, words: str) -> None:
-    found = [f for f in findings(tmp_path, every_100_ms(change), samples=samples(tokens=0)) if f.kind == kind]
-    assert [(f.severity, f.stage) for f in found] == [(severity, StageKey(0, "1 user"))]
-    assert words in found[0].evidence
 
 
 def test_a_prompt_may_miss_its_length_by_a_token(tmp_path: Path) -> None:
@@ -240,6 +175,13 @@ def kept(k: int, stage: int, text: str, logprobs: list[float], at: int) -> Reque
     return record(k, at, stage=stage, logprobs=tuple(logprobs), **known)
 
 
+def under_load(folder: Path, records: list[RequestRecord], **workload: Any) -> list[Finding]:
+    """What is found of the answers to the same questions by one user and by four."""
+    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x"} | workload)
+    found = summarise(load_run(write_run(folder, meta, records))).findings
+    return [one for one in found if one.kind == "answers_under_load"]
+
+
 def test_where_answers_part_under_load_and_how_likely_they_were_until_then(tmp_path: Path) -> None:
     """Of three questions one gets another third word, one another second one; before that -0.5 became -0.7."""
     alone, loaded = ("a b c d", "e f g", "h i j"), ("a b x d", "e f g", "h y j")
@@ -250,9 +192,7 @@ def test_where_answers_part_under_load_and_how_likely_they_were_until_then(tmp_p
         for stage, texts in enumerate((alone, loaded))
         for k, text in enumerate(texts)
     ]
-    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "quality": True})
-    run = write_run(tmp_path / "run", meta, records)
-    (found,) = [one for one in summarise(load_run(run)).findings if one.kind == "answers_under_load"]
+    (found,) = under_load(tmp_path, records, quality=True)
     assert found.evidence == (
         "2 of 3 prompts got another answer at 4 users than at 1 user: from token 2.5 on (median), the first from token "
         "2 on; until then log-probabilities differ by 0.20 at most"
@@ -265,12 +205,7 @@ def test_without_tokens_positions_are_characters(tmp_path: Path) -> None:
         for stage, texts in enumerate((("abcd", "ef"), ("abxd", "ef")))
         for k, text in enumerate(texts)
     ]
-    meta = meta_of(stages_of((1, 4), 5.0), workload={"temperature": 0.0, "dataset": "x", "quality": True})
-    (found,) = [
-        one
-        for one in summarise(load_run(write_run(tmp_path / "run", meta, records))).findings
-        if one.kind == "answers_under_load"
-    ]
+    (found,) = under_load(tmp_path, records, quality=True)
     assert found.evidence.endswith("from character 3 on (median), the first from character 3 on")
 
 
@@ -285,17 +220,15 @@ def test_without_tokens_positions_are_characters(tmp_path: Path) -> None:
 def test_greedy_answers_under_load_are_those_of_one_user(
     tmp_path: Path, loaded: str, severity: str, words: str
 ) -> None:
-    stages = stages_of((1, 4), 5.0)
     records = [
         record(k, (k * 4 + stage * 50 + 12) * 10**8, stage=stage, prompt_id=f"p{k}", answer_digest=letter)
         for stage, letters in enumerate(("abcde", loaded))
         for k, letter in enumerate(letters)
     ]
-    for workload, expected in (({"temperature": 0.0, "dataset": "x"}, 1), ({"temperature": 0.7, "dataset": "x"}, 0)):
-        run = write_run(tmp_path / str(expected), meta_of(stages, workload=workload), records)
-        found = [one for one in summarise(load_run(run)).findings if one.kind == "answers_under_load"]
-        assert len(found) == expected
-        assert all(one.severity == severity and one.evidence.startswith(words) for one in found)
+    (found,) = under_load(tmp_path / "greedy", records)
+    assert found.severity == severity
+    assert found.evidence.startswith(words)
+    assert under_load(tmp_path / "sampled", records, temperature=0.7) == []
 
 
 def test_text_in_unknown_fields_is_named(tmp_path: Path) -> None:
@@ -306,10 +239,3 @@ def test_text_in_unknown_fields_is_named(tmp_path: Path) -> None:
         "100 of 200 requests had text in fields that are not known here (musing, note): it counts as content, not as "
         "the answer"
     )
-
-
-def test_requests_that_were_sent_again_are_counted(tmp_path: Path) -> None:
-    change = now_and_then(10, t_connect=0, resent=True)
-    (found,) = [f for f in findings(tmp_path, every_100_ms(change)) if f.kind == "reconnected"]
-    assert "14 of 140 requests had to open a connection" in found.evidence
-    assert "; 14 of them were sent again, because the server closed a kept connection; TTFT excludes" in found.evidence
