@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -113,8 +114,8 @@ def test_vllm_with_its_requests(tmp_path: Path) -> None:
 
 def test_results_that_vllm_has_appended_are_a_run_each(tmp_path: Path) -> None:
     """Of three rates, begun in the same second; importing the file again replaces them."""
-    file = other_tools.vllm_bench(tmp_path / "vllm.json")
-    results = [json.loads(file.read_text()) | {"max_concurrency": users} for users in (1, 4, 8)]
+    file = tmp_path / "vllm.json"
+    results = [json.loads(other_tools.vllm_bench(file, max_concurrency=users).read_text()) for users in (1, 4, 8)]
     file.write_text("\n".join(map(json.dumps, results)))
     for _ in range(2):
         result = imported(tmp_path / "runs", str(file))
@@ -146,10 +147,9 @@ def test_results_that_vllm_has_appended_are_a_run_each(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_vllm_says_which_requests_were_completed(
-    tmp_path: Path, changed: dict[str, object], ok: int, failed: int, ttft: float | None, e2e: float | None
+    tmp_path: Path, changed: dict[str, Any], ok: int, failed: int, ttft: float | None, e2e: float | None
 ) -> None:
-    file = other_tools.vllm_bench(tmp_path / "vllm.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    file = other_tools.vllm_bench(tmp_path / "vllm.json", **changed)
     summary, stage = run_of(tmp_path / "runs", str(file))
     assert (stage.ok, stage.failed) == (ok, failed)
     records = list(read_requests(summary.folder))
@@ -159,31 +159,29 @@ def test_vllm_says_which_requests_were_completed(
     assert (f"TTFT of {ok} answers" in said(summary)) == (ok > 0 and ttft is None)
 
 
+LISTS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "errors")
+RAMP = {"max_concurrency": None, "ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 9}
+NO_TIMES = "has answers without TTFT and latency: measure again with a streaming backend."
+
+
 @pytest.mark.parametrize(
-    ("changed", "complaint"),
+    ("changed", "complaints"),
     [
-        pytest.param({"completed": 30}, "has 40 answers, and says that 30 were completed.", id="another number"),
-        pytest.param(
-            {"ttfts": [0.0] * 40, "latencies": None},
-            "has answers without TTFT and latency: measure again with a streaming backend.", id="no times",
-        ),
+        ({"completed": 30}, ["has 40 answers, and says that 30 were completed."]),
+        ({"ttfts": [0.0] * 40, "latencies": None}, [NO_TIMES]),
+        (dict.fromkeys(LISTS), ["has no requests", "with --save-detailed"]),
+        (RAMP, ["has no single number of users or rate"]),
     ],
-)  # fmt: skip
-def test_vllms_answers_without_times_are_refused(tmp_path: Path, changed: dict[str, object], complaint: str) -> None:
-    file = other_tools.vllm_bench(tmp_path / "vllm.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
-    result = imported(tmp_path / "runs", str(file))
-    assert (result.exit_code, result.stderr) == (2, f"{file} {complaint}\n")
-
-
-def test_vllm_without_its_requests_is_refused(tmp_path: Path) -> None:
-    file = other_tools.vllm_bench(tmp_path / "vllm.json")
-    plain = {name: value for name, value in json.loads(file.read_text()).items() if not isinstance(value, list)}
-    file.write_text(json.dumps(plain))
+)
+def test_results_of_vllm_that_are_no_run_are_refused(
+    tmp_path: Path, changed: dict[str, Any], complaints: list[str]
+) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json", **changed)
     result = imported(tmp_path / "runs", str(file))
     assert result.exit_code == 2
-    assert f"{file} has no requests" in result.stderr.replace("\n", "")
-    assert "with --save-detailed" in result.stderr
+    assert f"{file} {complaints[0]}" in " ".join(result.stderr.split())
+    assert all(complaint in result.stderr for complaint in complaints[1:])
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -191,21 +189,9 @@ def test_vllm_without_its_requests_is_refused(tmp_path: Path) -> None:
     [pytest.param(1.0, "poisson", id="shape 1"), pytest.param(0.25, "gamma:cv=2", id="shape 1/4")],
 )
 def test_vllms_burstiness_is_the_shape_of_its_gaps(tmp_path: Path, burstiness: float, arrivals: str) -> None:
-    file = other_tools.vllm_bench(tmp_path / "vllm.json")
-    document = json.loads(file.read_text()) | {"request_rate": 8.0, "burstiness": burstiness}
-    file.write_text(json.dumps(document))
+    file = other_tools.vllm_bench(tmp_path / "vllm.json", request_rate=8.0, burstiness=burstiness)
     summary, _ = run_of(tmp_path / "runs", str(file))
     assert read_meta(summary.folder).plan[0].load == Rate(8.0, arrivals)
-
-
-def test_a_ramp_of_vllm_is_not_taken_for_users(tmp_path: Path) -> None:
-    file = other_tools.vllm_bench(tmp_path / "vllm.json")
-    ramp = {"max_concurrency": None, "ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 9}
-    file.write_text(json.dumps(json.loads(file.read_text()) | ramp))
-    result = imported(tmp_path / "runs", str(file))
-    assert result.exit_code == 2
-    assert "has no single number of users or rate" in result.stderr
-    assert not (tmp_path / "runs").exists()
 
 
 def test_imported_runs_are_compared(tmp_path: Path) -> None:
@@ -213,11 +199,8 @@ def test_imported_runs_are_compared(tmp_path: Path) -> None:
     for label, factor, shares in (("old", 1.0, (0.0, 0.01, 0.02)), ("new", 0.5, (0.02, 0.0, 0.03))):
         files = []
         for k in range(3):
-            file = other_tools.vllm_bench(tmp_path / f"{label}-{k}.json")
-            document = json.loads(file.read_text())
-            document["ttfts"] = [factor * (1 + shares[k]) * ttft for ttft in document["ttfts"]]
-            file.write_text(json.dumps(document))
-            files.append(str(file))
+            ttfts = [factor * (1 + shares[k]) * 0.1] * other_tools.REQUESTS
+            files.append(str(other_tools.vllm_bench(tmp_path / f"{label}-{k}.json", ttfts=ttfts)))
         assert imported(tmp_path / "runs", *files, "--label", label).exit_code == 0
     result = CliRunner().invoke(app, ["compare", str(tmp_path / "runs"), "--baseline", "old", "--json"])
     assert result.exit_code == 0, result.output
@@ -238,7 +221,6 @@ def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
     ("name", "text", "complaint"),
     [
         ("a.json", "{}", "has an unknown format; known are guidellm's benchmarks.json"),
-        ("a.json", "{", "is not JSON"),
         ("a.json", "[]", "has an unknown format"),
         ("a.json", '{"benchmarks": [{"config": {}, "requests": {}, "start_time": 1}]}', "cannot be read (KeyError("),
         ("a.json", '{"a": 1}\n{"a": 2}', "a.json, result 1, has an unknown format"),
@@ -259,9 +241,7 @@ def test_repeats_in_files_of_the_same_name_all_stay(tmp_path: Path) -> None:
     files = []
     for name, model in (("one", "acme/tiny"), ("two", "acme/small")):
         (tmp_path / name).mkdir()
-        file = other_tools.vllm_bench(tmp_path / name / "result.json")
-        file.write_text(file.read_text().replace("acme/tiny", model))
-        files.append(str(file))
+        files.append(str(other_tools.vllm_bench(tmp_path / name / "result.json", model_id=model)))
     assert imported(tmp_path / "runs", *files, "--label", "gateway").exit_code == 0
     models = {read_meta(folder).model for folder in (tmp_path / "runs").iterdir()}
     assert models == {"acme/tiny", "acme/small"}
