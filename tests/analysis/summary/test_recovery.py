@@ -45,21 +45,46 @@ def usual(k: int) -> float:
     return 0.12 if k % 10 == 0 else 0.1
 
 
-def test_a_burst_is_over_when_latency_is_back_at_its_usual_level(tmp_path: Path) -> None:
-    """Ten a second. From 20 s to 25 s a burst; what it leaves behind makes TTFT a second long until 31 s."""
-    records = [answered(k, k / 10, 1.0 if 20 <= k / 10 < 31 else usual(k)) for k in range(600)]
-    (burst,) = disrupted(tmp_path, records)
-    assert (burst.command, burst.start, burst.end) == ("", 20, 25)
-    assert (burst.peak, burst.failed) == (1.0, 0)
-    assert burst.recovered == pytest.approx(6.0), (
-        "three slow ones of twenty are allowed, and the first is none: at 31 s"
-    )
-    assert (burst.judged, burst.slo_recovered) == (False, None)
+def late_between(start: float, end: float, ttft: float = 1.0) -> list[RequestRecord]:
+    """Ten a second, whose TTFT is `ttft` from `start` to `end`; a burst lasts from 20 s to 25 s."""
+    return [answered(k, k / 10, ttft if start <= k / 10 < end else usual(k)) for k in range(600)]
+
+
+def late_again(every: int) -> list[RequestRecord]:
+    """In the burst, and after it each of `every`."""
+    return [answered(k, k / 10, 1.0 if 200 <= k < 250 or (k > 250 and k % every == 0) else 0.1) for k in range(600)]
+
+
+LEFT_BEHIND = late_between(20, 31)
+
+
+@pytest.mark.parametrize(
+    ("records", "slo", "absorbed", "times"),
+    [
+        # Three slow ones of twenty are allowed, and the first is none: at 31 s.
+        pytest.param(LEFT_BEHIND, "", False, (1.0, 6.0, None), id="until latency is back at its usual level"),
+        # p95 allows one request of twenty to be late, but for the first.
+        pytest.param(LEFT_BEHIND, "ttft_p95=0.5", False, (1.0, 6.0, 6.0), id="until the SLO is met again"),
+        pytest.param(late_between(20, 25, 0.4), "ttft_p95=0.5", True, (0.4, 0.0, 0.0), id="within the SLO"),
+        pytest.param(late_between(0, 0), "", True, (0.12, 0.0, None), id="latency stays as it was"),
+        pytest.param(late_between(20, 60), "ttft_p95=0.5", False, (1.0, None, None), id="it does not end"),
+        pytest.param(late_again(10), "ttft_p95=0.5", False, (1.0, 0.0, None), id="p95 does not allow one of 10"),
+        pytest.param(late_again(21), "ttft_p95=0.5", False, (1.0, 0.0, 0.0), id="one of 21 it does"),
+    ],
+)
+def test_when_a_burst_is_over(
+    tmp_path: Path, records: list[RequestRecord], slo: str, absorbed: bool, times: tuple[float | None, ...]
+) -> None:
+    """`times`: the longest TTFT, and the seconds until it was back at its usual level and the SLO was met again."""
+    (burst,) = disrupted(tmp_path, records, slo=slo)
+    assert (burst.command, burst.start, burst.end, burst.failed) == ("", 20, 25, 0)
+    assert (burst.judged, burst.absorbed) == (bool(slo), absorbed)
+    assert (burst.peak, burst.recovered, burst.slo_recovered) == pytest.approx(times)
 
 
 def test_a_burst_of_requests_at_one_instant_is_followed(tmp_path: Path) -> None:
     """Ten a second, and 20 more at 30 s, whose TTFT is a second; what they leave behind lasts until 33 s."""
-    records = [answered(k, k / 10, 1.0 if 30 <= k / 10 < 33 else usual(k)) for k in range(600)]
+    records = late_between(30, 33)
     records += [answered(600 + k, 30.0, 1.0) for k in range(20)]
     load = Rate(10.0, "constant", (Segment(10, 10, 30), Burst(20)))
     (burst,) = disrupted(tmp_path, records, load)
@@ -68,12 +93,8 @@ def test_a_burst_of_requests_at_one_instant_is_followed(tmp_path: Path) -> None:
     assert [period.requests for period in burst.periods] == [280, 21, 29, 270]
 
 
-def test_an_slo_decides_whether_a_burst_is_absorbed(tmp_path: Path) -> None:
-    """p95 allows one request of twenty to be late, but for the first: met again at 31 s."""
-    records = [answered(k, k / 10, 1.0 if 20 <= k / 10 < 31 else usual(k)) for k in range(600)]
-    (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")
-    assert (burst.judged, burst.absorbed) == (True, False)
-    assert burst.slo_recovered == pytest.approx(6.0)
+def test_the_periods_of_a_burst(tmp_path: Path) -> None:
+    (burst,) = disrupted(tmp_path, LEFT_BEHIND, slo="ttft_p95=0.5")
     before, during, after, again = burst.periods
     assert [period.requests for period in burst.periods] == [180, 50, 60, 290]
     assert [period.within for period in burst.periods] == [1.0, 0.0, 0.0, 1.0]
@@ -82,41 +103,9 @@ def test_an_slo_decides_whether_a_burst_is_absorbed(tmp_path: Path) -> None:
     assert during.most_in_flight == 11, "ten requests a second for 1.04 s each"
 
 
-def test_a_burst_within_the_slo_is_absorbed(tmp_path: Path) -> None:
-    records = [answered(k, k / 10, 0.4 if 20 <= k / 10 < 25 else usual(k)) for k in range(600)]
-    (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")
-    assert burst.absorbed
-    assert burst.peak == pytest.approx(0.4)
-
-
-def test_without_an_slo_a_burst_is_absorbed_if_latency_stays_as_it_was(tmp_path: Path) -> None:
-    (burst,) = disrupted(tmp_path, [answered(k, k / 10, usual(k)) for k in range(600)])
-    assert (burst.judged, burst.absorbed, burst.recovered) == (False, True, 0.0)
-
-
-def test_a_burst_that_does_not_end_has_no_recovery(tmp_path: Path) -> None:
-    records = [answered(k, k / 10, 1.0 if k >= 200 else usual(k)) for k in range(600)]
-    (burst,) = disrupted(tmp_path, records, slo="ttft_p95=0.5")
-    assert (burst.recovered, burst.slo_recovered) == (None, None)
-
-
-def test_the_slo_is_met_again_if_all_that_follows_meets_it(tmp_path: Path) -> None:
-    """From 25 s on one request of 10 takes a second, which p95 does not allow. One of 21 it does."""
-
-    def late(every: int) -> list[RequestRecord]:
-        return [answered(k, k / 10, 1.0 if 200 <= k < 250 or (k > 250 and k % every == 0) else 0.1) for k in range(600)]
-
-    (burst,) = disrupted(tmp_path / "a", late(10), slo="ttft_p95=0.5")
-    assert burst.slo_recovered is None
-    (burst,) = disrupted(tmp_path / "b", late(21), slo="ttft_p95=0.5")
-    assert burst.slo_recovered == pytest.approx(0.0)
-    assert burst.periods[-1].within == pytest.approx(1 - 16 / 350, abs=0.003)
-
-
 def test_stages_of_users_that_rise_and_fall_are_one_burst(tmp_path: Path) -> None:
     stages = stages_of((Users(4), Users(12), Users(4)), 20.0, warm_up=0.1, hold=0.0)
-    records = [answered(k, k / 10, 1.0 if 20 <= k / 10 < 45 else usual(k)) for k in range(600)]
-    records = [msgspec.structs.replace(one, stage=min(k // 200, 2)) for k, one in enumerate(records)]
+    records = [msgspec.structs.replace(one, stage=min(k // 200, 2)) for k, one in enumerate(late_between(20, 45))]
     (burst,) = summarise(load_run(write_run(tmp_path / "run", meta_of(stages), records))).disruptions
     assert (burst.start, burst.end) == (20, 40)
     assert burst.recovered == pytest.approx(5.0)
@@ -138,7 +127,7 @@ def test_a_command_is_followed_by_failures_and_a_recovery(tmp_path: Path, load: 
 
 
 def test_without_a_disruption_there_is_none(tmp_path: Path) -> None:
-    assert disrupted(tmp_path, [answered(k, k / 10, usual(k)) for k in range(600)], Rate(10.0)) == ()
+    assert disrupted(tmp_path, late_between(0, 0), Rate(10.0)) == ()
 
 
 def test_too_few_requests_before_make_no_band(tmp_path: Path) -> None:
