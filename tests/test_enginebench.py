@@ -52,8 +52,8 @@ def test_a_reader_that_has_enough_is_no_verdict() -> None:
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        pytest.param("quik", "no command called `quik`; did you mean `quick`?", id="a slip of the finger"),
-        pytest.param("xyzzy", "no command called `xyzzy`; choose from quick, study, tune, run, ", id="anything else"),
+        ("quik", "no command called `quik`; did you mean `quick`?"),
+        ("xyzzy", "no command called `xyzzy`; choose from quick, study, tune, run, "),
     ],
 )
 def test_a_command_that_is_not_there_gets_the_choices(typed: str, answer: str) -> None:
@@ -72,30 +72,22 @@ def test_a_paragraph_of_a_help_page_is_broken_only_where_the_terminal_ends() -> 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        pytest.param("run --stagess 4", "no option called `--stagess`; did you mean `--stages`?", id="a slip"),
-        pytest.param("serve fake --xyzzy", "no option called `--xyzzy`; `root serve --help` lists them.", id="unknown"),
-        pytest.param("serve", "missing argument `ENGINE`. See `root serve --help`.", id="no argument"),
-        pytest.param(
-            "gate runs --baseline", "option `--baseline` requires an argument. See `enginebench --help`.", id="no value"
-        ),
-        pytest.param(
+        ("run --stagess 4", "no option called `--stagess`; did you mean `--stages`?"),
+        ("serve fake --xyzzy", "no option called `--xyzzy`; `root serve --help` lists them."),
+        ("serve", "missing argument `ENGINE`. See `root serve --help`."),
+        ("gate runs --baseline", "option `--baseline` requires an argument. See `enginebench --help`."),
+        (
             "run rate http://127.0.0.1:1 --users 4",
             "this scenario sends requests at a rate: set it with --rate, or test users with `concurrent`.",
-            id="users where requests arrive at a rate",
         ),
         *(
-            pytest.param(
+            (
                 f"run capacity http://127.0.0.1:1 {name}",
                 "--stages has no effect in a search for capacity (--by), which chooses its own loads: leave it out.",
-                id=f"{name} is --stages",
             )
             for name in ("--users 4", "-u 4", "--concurrency=4")
         ),
-        pytest.param(
-            "run concurrent vllm",
-            "`vllm` is not the address of a server; to serve an engine: --engine vllm",
-            id="an engine where a URL is expected",
-        ),
+        ("run concurrent vllm", "`vllm` is not the address of a server; to serve an engine: --engine vllm"),
     ],
 )
 def test_a_usage_mistake_is_one_sentence_and_exit_code_two(words: str, sentence: str) -> None:

@@ -43,38 +43,22 @@ def gate(baseline: Path, runs: Path, *options: str) -> Result:
 @pytest.mark.parametrize(
     ("changes", "options", "code", "sentence"),
     [
-        pytest.param({}, (), 0, "PASSED: nothing is worse by more than 20 % in 6 comparisons.", id="equal"),
-        pytest.param(
+        ({}, (), 0, "PASSED: nothing is worse by more than 20 % in 6 comparisons."),
+        (
             {"factor": 1.3},
             (),
             1,
             "FAILED: TTFT p50 of vllm at 4 users is 30 % [29, 32] higher than the baseline (limit 20 %); 1 more "
             "comparison failed. 4 other comparisons passed.",
-            id="slower",
         ),
-        pytest.param(
-            {"factor": 1.15},
-            (),
-            0,
-            "PASSED: nothing is worse by more than 20 % in 6 comparisons; 2 warnings.",
-            id="15 %",
-        ),
-        pytest.param(
-            {"loads": (4,)}, (), 3, "FAILED: 1 comparison could not be made; 3 passed.", id="a stage is missing"
-        ),
-        pytest.param(
-            {"loads": (4,)},
-            ("--allow-missing",),
-            0,
-            "PASSED: nothing is worse by more than 20 % in 3 comparisons.",
-            id="which is allowed",
-        ),
-        pytest.param(
+        ({"factor": 1.15}, (), 0, "PASSED: nothing is worse by more than 20 % in 6 comparisons; 2 warnings."),
+        ({"loads": (4,)}, (), 3, "FAILED: 1 comparison could not be made; 3 passed."),
+        ({"loads": (4,)}, ("--allow-missing",), 0, "PASSED: nothing is worse by more than 20 % in 3 comparisons."),
+        (
             {"runs": 3},
             ("--allow-missing",),
             3,
             "FAILED: a gate needs 5 runs of each version; there are 3, and 5 of the baseline.",
-            id="three runs",
         ),
     ],
 )
@@ -89,20 +73,16 @@ def test_the_sentence_and_the_exit_code(
 @pytest.mark.parametrize(
     ("changes", "option", "message"),
     [
-        pytest.param(
+        (
             {"findings": (Finding("late", "invalid", "it was late", "", None, "vllm"),)},
             "--allow-invalid",
             "a run of vllm is invalid",
-            id="an invalid run",
         ),
-        pytest.param(
-            {"scenario": "rate"}, "--allow-different", "the runs and the baseline differ in scenario", id="scenario"
-        ),
-        pytest.param(
+        ({"scenario": "rate"}, "--allow-different", "the runs and the baseline differ in scenario"),
+        (
             {"engine": {"name": "x", "dtype": "q8_0"}},
             "--allow-different",
             "differ in number format and engine settings",
-            id="number format",
         ),
     ],
 )

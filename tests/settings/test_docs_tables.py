@@ -19,15 +19,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize(
     ("page", "name", "declared"),
     [
-        pytest.param("running-load-tests.md", "scenario", Scenario, id="what a scenario may set"),
-        pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
-        pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
-        pytest.param("engine-bench.md", "bench", BenchSettings, id="what a bench may set"),
-        pytest.param("engines.md", "every engine", SharedOptions, id="options of every engine"),
-        *(
-            pytest.param("engine-options.md", name, engine_class(name).Options, id=f"options of {name}")
-            for name in ENGINES
-        ),
+        ("running-load-tests.md", "scenario", Scenario),
+        ("running-load-tests.md", "run", RunSettings),
+        ("capacity-planning.md", "plan", PlanSettings),
+        ("engine-bench.md", "bench", BenchSettings),
+        ("engines.md", "every engine", SharedOptions),
+        *(("engine-options.md", name, engine_class(name).Options) for name in ENGINES),
     ],
 )
 def test_a_table_of_settings_is_the_declared_one(page: str, name: str, declared: type[Any]) -> None:

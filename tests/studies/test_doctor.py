@@ -59,12 +59,11 @@ def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(
 @pytest.mark.parametrize(
     ("checks", "code", "last"),
     [
-        pytest.param([NO_GPU], 0, "Next: enginebench quick", id="optional"),
-        pytest.param(
+        ([NO_GPU], 0, "Next: enginebench quick"),
+        (
             [Check("Python", False, "2.7", "Newer.", required=True)],
             2,
             "enginebench cannot work here until this is fixed: Python.",
-            id="required",
         ),
     ],
 )

@@ -29,19 +29,11 @@ def plan(*arguments: str | Path, command: str = "plan") -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(("--peak", "40/min"), "--peak is a number of users such as 3000", id="no load"),
-        pytest.param((), "a plan needs a peak and an objective", id="no peak"),
-        pytest.param(("--peak", "9users"), "a plan needs a peak and an objective", id="no objective"),
-        pytest.param(
-            ("--peak", "9", "--slo", "ttft_p99=1", "--output", "plan.pdf"),
-            "plan.pdf has no known suffix",
-            id="no format",
-        ),
-        pytest.param(
-            ("--peak", "9", "--slo", "ttft_p99=1", "--price", "vllm=2"),
-            "there is no run of `vllm`",
-            id="no such engine",
-        ),
+        (("--peak", "40/min"), "--peak is a number of users such as 3000"),
+        ((), "a plan needs a peak and an objective"),
+        (("--peak", "9users"), "a plan needs a peak and an objective"),
+        (("--peak", "9", "--slo", "ttft_p99=1", "--output", "plan.pdf"), "plan.pdf has no known suffix"),
+        (("--peak", "9", "--slo", "ttft_p99=1", "--price", "vllm=2"), "there is no run of `vllm`"),
     ],
 )
 def test_usage_errors_are_a_sentence_and_exit_with_two(closed: Path, arguments: tuple[str, ...], sentence: str) -> None:
