@@ -11,8 +11,8 @@ import pytest
 from enginebench.analysis.summary.run_summary import write_summary
 from enginebench.records.stage import SECOND
 from enginebench.records.view import EMPTY, Missing
-from tests.support.analysis.one_stage import MS, stage_of, summary_of
-from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
+from tests.support.analysis.one_stage import stage_of, summary_of
+from tests.support.analysis.synthetic import FAILED, record
 
 
 def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
@@ -28,21 +28,6 @@ def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     document = json.loads(write_summary(summary_of(tmp_path, records)).read_text())
     median = document["stages"][0]["metrics"]["ttft"]["percentiles"]["p50"]
     assert (median["value"], median["missing"]) == (None, "failed")
-
-
-def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:
-    """Ten of a hundred were cut off 50 ms after they were sent: p50 is known, p95 is not; their TTFO came at 20 ms."""
-    records = [record(k, 3 * SECOND + k * MS) for k in range(90)]
-    for k in range(10):
-        t = 4 * SECOND + k * MS
-        cut = NOTHING_CAME | {"t_end": t + 50 * MS, "t_first_out": t + 20 * MS}
-        records.append(record(90 + k, t, outcome="cut_off", **cut))
-    stage = stage_of(tmp_path, records)
-    assert stage.value("ttft", "p50") == pytest.approx(0.1)
-    assert (stage.value("ttft", "p95"), stage.estimate("ttft", "p95").missing) == (None, Missing.CUT_OFF)
-    assert stage.value("ttfo", "p90") == pytest.approx(0.1)
-    assert stage.metrics["ttfo"].least == pytest.approx(0.02)
-    assert stage.value("e2e", "p95") is None
 
 
 def test_a_metric_that_nothing_has_is_empty(tmp_path: Path) -> None:

@@ -27,37 +27,27 @@ def test_latencies_belong_to_what_was_scheduled_inside(tmp_path: Path) -> None:
     assert stage.value("offered_rate") == pytest.approx(2 / 7)
 
 
+UNCOUNTED: dict[str, Any] = {"output_tokens": None, "first_chunk_tokens": None, "token_source": None}
+WHOLE: dict[str, Any] = {"streamed": False, "t_first": None, "t_first_out": None, "icl": (), "chunks": 0}
+
+
 @pytest.mark.parametrize(
     ("changes", "inside"),
     [
         pytest.param({"first_chunk_tokens": 1}, 6.0, id="nine later tokens are spread over three chunks, two inside"),
         pytest.param({"first_chunk_tokens": 4}, 4.0, id="the first chunk took its own with it"),
         pytest.param({"first_chunk_tokens": None}, 5.0, id="an unknown first chunk has as many as the mean one"),
-        pytest.param(
-            {"streamed": False, "t_first": None, "icl": (), "chunks": 0},
-            10.0,
-            id="a whole answer brings all at its end",
-        ),
+        pytest.param(WHOLE, 10.0, id="a whole answer brings all at its end"),
         pytest.param({"outcome": "disconnected"}, 6.0, id="a failed request's tokens had been delivered"),
     ],
 )
 def test_where_tokens_fall(tmp_path: Path, changes: dict[str, Any], inside: float) -> None:
     """Four chunks at 1.8, 1.9, 2.1 and 2.3 s, ten tokens; the window begins at 2 s."""
-    values: dict[str, Any] = {
-        "t_first": 1800 * MS,
-        "t_last": 2300 * MS,
-        "t_end": 2300 * MS,
-        "icl": (100 * MS, 200 * MS, 200 * MS),
-        "chunks": 4,
-        "output_tokens": 10,
-    }
+    stamps = {"t_first": 1800 * MS, "t_last": 2300 * MS, "t_end": 2300 * MS}
+    values: dict[str, Any] = stamps | {"icl": (100 * MS, 200 * MS, 200 * MS), "chunks": 4, "output_tokens": 10}
     throughput = stage_of(tmp_path, [record(0, SECOND, **values | changes)]).value("throughput")
     assert throughput is not None
     assert 7 * throughput == pytest.approx(inside)
-
-
-UNCOUNTED: dict[str, Any] = {"output_tokens": None, "first_chunk_tokens": None, "token_source": None}
-WHOLE: dict[str, Any] = {"streamed": False, "t_first": None, "t_first_out": None, "icl": (), "chunks": 0}
 
 
 @pytest.mark.parametrize(
@@ -112,16 +102,8 @@ def samples(**server: list[float]) -> list[TelemetrySample]:
 
 def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
     """Samples at 2 … 8 s are inside; labels add up; joules come from the counter, else from ∫ power dt."""
-    one = record(
-        0,
-        3 * SECOND,
-        t_first=4 * SECOND,
-        t_last=5 * SECOND,
-        icl=(SECOND,),
-        chunks=2,
-        output_tokens=100,
-        t_end=5 * SECOND,
-    )
+    stamps = {"t_first": 4 * SECOND, "t_last": 5 * SECOND, "t_end": 5 * SECOND}
+    one = record(0, 3 * SECOND, icl=(SECOND,), chunks=2, output_tokens=100, **stamps)
     values = [float(k) for k in range(1, 11)]
     names = {
         'enginebench_requests_running{engine="a"}': values,
@@ -167,22 +149,13 @@ def test_a_gauge_has_the_means_of_the_first_and_the_last_tenth(tmp_path: Path) -
         ('DCGM_FI_DEV_GPU_UTIL{gpu="0"}', "gpu_utilisation", 50.0, 0.5),
         ('DCGM_FI_DEV_FB_USED{gpu="0"}', "gpu_memory_bytes", 2.0, 2.0 * 2**20),
         ('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu="0"}', "gpu_tensor_activity", 0.3, 0.3),
+        ('enginebench_gpu_memory_used_bytes{gpu="0"}', "gpu_memory_bytes", 70e9, 70e9),
+        ('enginebench_engine_device_memory_peak_bytes{engine="e"}', "engine_device_memory_bytes", 3e9, 3e9),
     ],
 )
 def test_other_servers_names_are_known(tmp_path: Path, name: str, quantity: str, given: float, expected: float) -> None:
     stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: [given] * 10}))
     assert stage.gauges[quantity].mean == pytest.approx(expected)
-
-
-def test_device_memory_is_the_engines_own_where_it_is_told(tmp_path: Path) -> None:
-    """Other processes hold memory of the same GPU, such as engines that are kept loaded."""
-    names = {
-        'enginebench_engine_device_memory_peak_bytes{engine="e"}': [3e9] * 10,
-        'enginebench_gpu_memory_used_bytes{gpu="0"}': [70e9] * 10,
-    }
-    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**names))
-    assert stage.gauges["engine_device_memory_bytes"].peak == 3e9
-    assert stage.gauges["gpu_memory_bytes"].peak == 70e9
 
 
 @pytest.mark.parametrize(

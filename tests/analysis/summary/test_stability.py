@@ -174,9 +174,3 @@ def test_tpot_of_long_answers_is_true_or_has_a_finding(tmp_path: Path, drift: fl
         assert "TPOT went from" in kinds["unsteady"]
     else:
         assert tpot == pytest.approx(0.02, rel=0.02)
-
-
-def test_an_initial_transient_is_told(tmp_path: Path) -> None:
-    """The first fifth of the window is twice as slow."""
-    summary = of_lengths(tmp_path, lambda t: 0.04 if t < 140 else 0.02)
-    assert "unsteady" in {f.kind for f in summary.findings}
