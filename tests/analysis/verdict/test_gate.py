@@ -57,10 +57,6 @@ def test_results_by_how_much_worse_it_is(key: str, factor: float, result: Result
     assert found.change.low < factor < found.change.high
 
 
-def test_a_large_change_that_may_be_chance_is_unclear() -> None:
-    assert result_of((1.0, 0.6, 1.5, 0.8, 1.2), (1.3, 0.8, 1.9, 1.0, 1.6)).result is Result.UNCLEAR
-
-
 def test_p_values_are_those_of_all_checks_together() -> None:
     """The same 15 % are beyond chance in one check, and not among three hundred."""
     noisy = unjudged((1.0, 1.05, 0.95, 1.04, 0.96), (1.15, 1.2, 1.1, 1.19, 1.11))
@@ -69,55 +65,45 @@ def test_p_values_are_those_of_all_checks_together() -> None:
     assert [each.result for each in many[:2]] == [Result.UNCLEAR, Result.OK]
 
 
-@pytest.mark.parametrize(("share", "result"), [(0.03, Result.REGRESSION), (0.015, Result.WARNING), (0.005, Result.OK)])
-def test_failures_count_in_points(share: float, result: Result) -> None:
-    found = result_of((0.0,) * 5, times(share), FAILURES)
-    assert found.result is result
-    assert found.worse == pytest.approx(10 * share)
+def failing_in(count: int) -> tuple[float, ...]:
+    return (*(math.inf,) * count, *STEADY[count:])
 
 
-@pytest.mark.parametrize(("requests", "result"), [(20, Result.UNCLEAR), (1000, Result.REGRESSION)])
-def test_the_same_few_failures_in_every_run_may_be_chance(requests: int, result: Result) -> None:
-    """5 % in each of five runs is one failure of 20, or 50 of 1,000."""
-    assert result_of((0.0,) * 5, (0.05,) * 5, FAILURES, requests).result is result
+NONE, SOME = (0.0,) * 5, (0.05,) * 5
 
 
 @pytest.mark.parametrize(
     ("before", "now", "key", "result"),
     [
+        pytest.param((1.0, 0.6, 1.5, 0.8, 1.2), (1.3, 0.8, 1.9, 1.0, 1.6), P50, Result.UNCLEAR, id="perhaps chance"),
+        pytest.param(STEADY[:1], times(1.3)[:1], P50, Result.MISSING, id="one run"),
+        pytest.param(STEADY[:2], times(1.3)[:2], P50, Result.MISSING, id="two runs"),
         pytest.param((100.0,) * 5, (50.0,) * 5, THROUGHPUT, Result.REGRESSION, id="halved in every run"),
         pytest.param((100.0,) * 5, (85.0,) * 5, THROUGHPUT, Result.WARNING, id="15 % less in every run"),
-        pytest.param(STEADY, (0.0,) * 5, THROUGHPUT, Result.REGRESSION, id="nothing is served"),
+        pytest.param(STEADY, NONE, THROUGHPUT, Result.REGRESSION, id="nothing is served"),
         pytest.param((0.03,) * 3, (0.04,) * 3, P50, Result.UNCLEAR, id="one step of a coarse clock"),
         pytest.param((0.03, 0.03, 0.04), (0.06, 0.06, 0.07), P50, Result.REGRESSION, id="three steps"),
+        pytest.param(NONE, times(0.03), FAILURES, Result.REGRESSION, id="3 points more failures"),
+        pytest.param(NONE, times(0.015), FAILURES, Result.WARNING, id="1.5 points"),
+        pytest.param(NONE, times(0.005), FAILURES, Result.OK, id="half a point"),
+        pytest.param(failing_in(0), failing_in(5), P95, Result.REGRESSION, id="all among failures, and none before"),
+        pytest.param(failing_in(1), failing_in(5), P95, Result.MISSING, id="all, and one before: no test"),
+        pytest.param(failing_in(0), failing_in(4), P95, Result.MISSING, id="most: no test"),
+        pytest.param(failing_in(0), failing_in(1), P95, Result.OK, id="one: the median run is as it was"),
+        pytest.param(failing_in(1), failing_in(0), P95, Result.OK, id="fewer"),
+        pytest.param(failing_in(5), failing_in(5), P95, Result.OK, id="as before"),
     ],
 )
-def test_values_without_any_spread(before: Sequence[float], now: Sequence[float], key: str, result: Result) -> None:
-    assert result_of(before, now, key).result is result
+def test_results_of_runs(before: Sequence[float], now: Sequence[float], key: str, result: Result) -> None:
+    found = result_of(before, now, key)
+    assert found.result is result
+    assert key != FAILURES or found.worse == pytest.approx(10 * sum(now) / 5)
 
 
-@pytest.mark.parametrize("runs", [1, 2])
-def test_a_large_change_of_one_or_two_runs_is_no_regression(runs: int) -> None:
-    assert result_of(STEADY[:runs], times(1.3)[:runs]).result is Result.MISSING
-
-
-def failing_in(count: int) -> tuple[float, ...]:
-    return (*(math.inf,) * count, *STEADY[count:])
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "result"),
-    [
-        pytest.param(0, 5, Result.REGRESSION, id="all, and none before"),
-        pytest.param(1, 5, Result.MISSING, id="all, and one before: no test"),
-        pytest.param(0, 4, Result.MISSING, id="most: no test"),
-        pytest.param(0, 1, Result.OK, id="one: the median run is as it was"),
-        pytest.param(1, 0, Result.OK, id="fewer"),
-        pytest.param(5, 5, Result.OK, id="as before"),
-    ],
-)
-def test_runs_whose_percentile_falls_among_failures(before: int, now: int, result: Result) -> None:
-    assert result_of(failing_in(before), failing_in(now), P95).result is result
+@pytest.mark.parametrize(("requests", "result"), [(20, Result.UNCLEAR), (1000, Result.REGRESSION)])
+def test_the_same_few_failures_in_every_run_may_be_chance(requests: int, result: Result) -> None:
+    """5 % in each of five runs is one failure of 20, or 50 of 1,000."""
+    assert result_of(NONE, SOME, FAILURES, requests).result is result
 
 
 def version(
