@@ -12,7 +12,6 @@ from enginebench.analysis.data import chunks as slices
 from enginebench.analysis.data import gaps as gap_module
 from enginebench.analysis.data import requests_table as writer
 from enginebench.analysis.data.chunks import chunks_of, chunks_within
-from enginebench.analysis.data.flow import Arrivals
 from enginebench.analysis.data.gaps import GapCounter
 from enginebench.analysis.data.lines import SCHEMA
 from enginebench.analysis.data.requests_table import TABLE, sink
@@ -117,22 +116,6 @@ def test_chunks_come_in_the_order_of_the_table(tmp_path: Path, monkeypatch: pyte
 def test_a_gap_that_goes_backwards_counts_as_none(tmp_path: Path) -> None:
     (found,) = pooled(table(tmp_path, [[5, -3, 7]]), [(0, SECOND)], 10)
     assert (found.least, found.largest) == (0, 7 / SECOND)
-
-
-def test_arrivals_are_those_of_every_chunk_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE", 11)
-    rng = np.random.default_rng(5)
-    gaps = [rng.integers(0, 80_000_000, n).tolist() for n in rng.integers(0, 60, 50)]
-    starts = [k * SECOND // 100 + SECOND // 10 for k in range(50)]
-    stamps = np.concatenate([start + np.cumsum([0, *own]) for start, own in zip(starts, gaps, strict=True)])
-    instants = np.unique(np.concatenate((rng.integers(0, 5 * SECOND, 300), stamps[::17])))
-    arrivals = Arrivals(instants)
-    for part in chunks_of(table(tmp_path, gaps)):
-        arrivals.add(part)
-    expected = np.array([(stamps < instant).sum() for instant in instants])
-    assert arrivals.chunks.tolist() == expected.tolist()
-    assert arrivals.tokens == pytest.approx(expected), "one token a chunk"
-    assert not arrivals.uncounted.any()
 
 
 def test_chunks_of_a_window_are_those_of_every_answer_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

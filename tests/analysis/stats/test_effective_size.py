@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import scipy
 
-from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.effective_size import (
-    PARTS,
     EffectiveSampleSize,
-    cells_by_user,
     effective_size,
     find_cycle,
     first_cosines,
@@ -24,13 +20,6 @@ from enginebench.analysis.stats.effective_size import (
 from enginebench.analysis.stats.intervals import share_interval
 from enginebench.records.view import Missing
 from tests.support.analysis.draws import percentile_interval, queueing
-
-
-def width_of_mean(values: Floats, users: npt.ArrayLike | None = None) -> float:
-    codes, n = user_codes(users), len(values)
-    deviations = (values - values.mean()) / n
-    cells = None if codes is None else cells_by_user(codes, np.arange(n) * PARTS // n, deviations)
-    return 2 * mean_error(values, cells).half_width
 
 
 @pytest.mark.parametrize(
@@ -46,27 +35,6 @@ def test_long_run_variance_of_a_known_process(rho: float, expected: float) -> No
     variances = [mean_error(np.log(queueing(rng, 4000, rho))).variance * 4000 for _ in range(200)]
     # The larger of two estimates with 8 and 16 degrees of freedom is 8 % too large on average.
     assert np.mean(variances) == pytest.approx(1.08 * expected, rel=0.1)
-
-
-def test_users_pinned_to_replicas_widen_an_interval() -> None:
-    """Forty users, each always fast or always slow, are forty samples and not two thousand; and the variance is half as
-    large again, because users of one replica slow each other down."""
-    rng = np.random.default_rng(4)
-    users = rng.permutation(np.arange(2000) % 40)
-    values = np.where(users % 2 == 0, 1.0, 2.0) + 0.1 * rng.standard_normal(2000)
-    alone, clustered = width_of_mean(values), width_of_mean(values, users)
-    assert clustered == pytest.approx(math.sqrt(1.5) * 2 * 2.02 * 0.5 / math.sqrt(40), rel=0.15)
-    assert alone < 0.3 * clustered
-    named = [f"user {user}" for user in users]
-    assert width_of_mean(values, named) == pytest.approx(clustered)
-
-
-def test_users_that_are_alike_do_not_widen_an_interval() -> None:
-    rng, ratios = np.random.default_rng(5), []
-    for _ in range(100):
-        values, users = rng.standard_normal(2000), rng.integers(40, size=2000)
-        ratios.append(width_of_mean(values, users) / width_of_mean(values))
-    assert np.mean(ratios) < 1.05
 
 
 def test_open_loop_requests_have_no_users_to_tell_apart() -> None:

@@ -10,7 +10,6 @@ import time
 
 import numpy as np
 import pytest
-import scipy
 
 from enginebench.analysis.stats.intervals import (
     bin_by_user,
@@ -91,13 +90,6 @@ def test_share_interval_near_zero() -> None:
     assert (none.value, none.low) == (0, 0)
     assert none.high == pytest.approx(1 - 0.025 ** (1 / 100))
     assert share_interval([]).value is None
-
-
-def test_share_interval_of_independent_trials_is_near_that_of_the_binomial() -> None:
-    rng = np.random.default_rng(7)
-    exact = scipy.stats.binomtest(900, 1000).proportion_ci(0.95)
-    widths = [width(share_interval(rng.permutation(1000) < 900)) for _ in range(100)]
-    assert 1.0 < np.mean(widths) / (exact.high - exact.low) < 1.25
 
 
 def test_correlated_failures_widen_the_interval_of_their_share() -> None:

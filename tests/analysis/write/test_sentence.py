@@ -30,12 +30,10 @@ from enginebench.analysis.verdict.slo_verdict import SloVerdict
 from enginebench.analysis.write.sentence import GROWN, NO_ANSWER, sentence
 from enginebench.records.load import Rate, Users
 from enginebench.records.metrics import BY_NAME, FAILURE_SHARE, QUANTITY_BY_NAME, TTFT, Column
-from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Estimate, Missing
-from tests.support.analysis.documents import LADDER, ONE_OBJECTIVE, SLO, UNKNOWN, capacity, verdict
+from tests.support.analysis.documents import LADDER, ONE_OBJECTIVE, UNKNOWN, capacity, verdict
 
 MAX_WORDS = 30
-MIXED = parse_objectives(["ttft_p90=2,tpot_p99=0.1"])
 
 both = capacity(LADDER, 8.0, 16.0)
 certain = capacity(LADDER | {8.0: verdict(46, 46)}, 8.0, 16.0)
@@ -52,10 +50,6 @@ CAPACITIES: list[tuple[Answer, str]] = [
         CapacityAnswer(both, (0.0803, 0.0271), (math.inf, 0.0302), None),
         "8 users meet the SLO (TTFT p95 80.3 ms, TPOT p95 27.1 ms, 46 of 46 requests, not confirmed); "
         "16 do not (TTFT p95 failed).",
-    ),
-    (
-        CapacityAnswer(both, (None, None), (None, None), None),
-        "8 users meet the SLO (46 of 46 requests, not confirmed); 16 do not.",
     ),
     (
         CapacityAnswer(highest, (0.311,), (), None),
@@ -85,11 +79,6 @@ CAPACITIES: list[tuple[Answer, str]] = [
     (
         CapacityAnswer(capacity({1.0: replace(UNKNOWN, missing=Missing.UNCOUNTED)}, None, None), (), (), None),
         "Whether any load meets the SLO cannot be judged: the tokens of the answers are unknown.",
-    ),
-    (
-        CapacityAnswer(capacity({1.0: verdict(9, 9)}, 1.0, None, MIXED, "req/s"), (1.2, 0.09), (), None),
-        "1 req/s meets the SLO (TTFT p90 1.20 s, TPOT p99 90.0 ms, 9 of 9 requests, confirmed); higher "
-        "loads were not tested.",
     ),
 ]
 
@@ -158,10 +147,6 @@ BESTS: list[tuple[Answer, str]] = [
         "At 8 users vLLM serves 139 tokens/s, llama.cpp, the next best, 0 tokens/s.",
     ),
     (
-        best(ratio=Estimate(None), tokens=(139.2, None)),
-        "At 8 users vLLM serves 139 tokens/s, llama.cpp, the next best, an unknown number of tokens/s.",
-    ),
-    (
         best(ratio=Estimate(None), tokens=(None, None), significant=None, repeats=1),
         "At 8 users no output tokens were measured for vLLM.",
     ),
@@ -210,11 +195,6 @@ BESTS: list[tuple[Answer, str]] = [
         "b meets the SLO at 24 users and a and c at 10; "
         "at 24 users b serves 1.46× [1.45, 1.47] the tokens/s of a, the next best.",
     ),
-    (
-        replace(BY_CAPACITY, ratio=Estimate(1.5), significant=None, repeats=1),
-        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
-        "at 24 users b serves 1.5× the tokens/s of a (one run each).",
-    ),
 ]
 
 SPEEDS: list[tuple[Answer, str]] = [
@@ -245,14 +225,6 @@ REPLICAS: list[tuple[Answer, str]] = [
     (
         ReplicasAnswer(Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40))),
         "Plan 12 replicas of a, c or d for 100 users, $15,768 a month (not confirmed).",
-    ),
-    (
-        ReplicasAnswer(Users(120), (few, replace(few, name="c", capacity=b))),
-        "Plan 5 replicas of b or c for 120 users, $6,570 a month.",
-    ),
-    (
-        ReplicasAnswer(Users(120), (few, many, replace(many, name="d"))),
-        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768 (not confirmed).",
     ),
     (
         ReplicasAnswer(Users(80), (Replicas("b", b, 4, None, 5800.0),)),
@@ -324,11 +296,6 @@ failed = Column(QUANTITY_BY_NAME[FAILURE_SHARE], "value")
 failures = Check("fake", "8 users", failed, Estimate(0.0), Estimate(0.021), Estimate(0.021, 0.012, 0.03))
 GATES: list[tuple[Answer, str]] = [
     (
-        GateAnswer(False, 0.1, (ttft,), 12, 0),
-        "FAILED: TTFT p95 at 8 users is 21 % [15, 28] higher than the baseline (limit 10 %). "
-        "11 other comparisons passed.",
-    ),
-    (
         GateAnswer(False, 0.1, (failures, ttft, ttft), 12, 0),
         "FAILED: failed share of fake at 8 users is 2.1 points [1.2, 3.0] higher than the baseline (limit 10 %); "
         "2 more comparisons failed. 9 other comparisons passed.",
@@ -397,4 +364,3 @@ def test_sentences(answer: Answer, text: str) -> None:
 def test_every_enum_has_its_words() -> None:
     assert set(GROWN) <= set(QUANTITY_BY_NAME)
     assert set(NO_ANSWER) == set(NoAnswer)
-    assert len(SLO) == 2
