@@ -1,16 +1,8 @@
 """A stage knows its label and its length, and an instant belongs to the stage that is on."""
 
-import pytest
-
 from enginebench.records.load import Users
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan, stage_at
 from tests.support.records import plan
-
-
-@pytest.mark.parametrize(("name", "label"), [(None, "40 users"), ("200 prompt tokens", "200 prompt tokens")])
-def test_a_stage_is_called_by_its_name_or_its_load(name: str | None, label: str) -> None:
-    planned = plan(Users(40), name=name)
-    assert planned.label == Stage(0, planned, 0).label == label
 
 
 def test_a_length_is_known_beforehand_only_in_seconds() -> None:

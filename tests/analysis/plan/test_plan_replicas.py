@@ -67,22 +67,13 @@ def candidate(name: str, count: int | None, month: float | None, simulated: int 
 @pytest.mark.parametrize(
     ("candidates", "order"),
     [
-        ([candidate("a", 12, 15768.0), candidate("b", 5, 6570.0)], "ba"),
-        ([candidate("a", 12, 100.0), candidate("b", 5, 200.0)], "ab"),
-        ([candidate("a", 12, 100.0), candidate("b", 50, 0.0)], "ba"),
-        ([candidate("a", 12, 100.0), candidate("b", 5, None)], "ba"),
-        ([candidate("a", None, None), candidate("b", 5, 6570.0)], "ba"),
-        ([candidate("a", None, 100.0, simulated=2), candidate("b", 5, 200.0)], "ab"),
-        ([candidate("a", None, None), candidate("b", None, None)], "ab"),
-    ],
-    ids=[
-        "cheapest",
-        "not fewest",
-        "free",
-        "a price is missing",
-        "one is not planned",
-        "one is simulated alone",
-        "none",
+        pytest.param([candidate("a", 12, 15768.0), candidate("b", 5, 6570.0)], "ba", id="cheapest"),
+        pytest.param([candidate("a", 12, 100.0), candidate("b", 5, 200.0)], "ab", id="not fewest"),
+        pytest.param([candidate("a", 12, 100.0), candidate("b", 50, 0.0)], "ba", id="free"),
+        pytest.param([candidate("a", 12, 100.0), candidate("b", 5, None)], "ba", id="a price is missing"),
+        pytest.param([candidate("a", None, None), candidate("b", 5, 6570.0)], "ba", id="one is not planned"),
+        pytest.param([candidate("a", None, 100.0, 2), candidate("b", 5, 200.0)], "ab", id="one is simulated alone"),
+        pytest.param([candidate("a", None, None), candidate("b", None, None)], "ab", id="none"),
     ],
 )
 def test_the_cheapest_comes_first(candidates: list[Replicas], order: str) -> None:
