@@ -42,9 +42,7 @@ def test_a_latency_is_called_as_in_tables_and_drawn_once(drawn: list[Figure]) ->
     assert len({figure.key for figure in drawn}) == len(drawn)
 
 
-def test_with_several_limits_the_first_chart_is_above_1_if_and_only_if_the_slo_is_missed(
-    tmp_path: Path,
-) -> None:
+def test_with_several_limits_the_first_chart_is_above_1_if_and_only_if_the_slo_is_missed(tmp_path: Path) -> None:
     """Eight users wait for four slots, so TTFT misses its limit; TPOT is always within."""
     run = simulate(tmp_path / "run", Engine("a", slots=4, prefill=0.05, tpot=0.01), (1, 2, 8), 20.0)
     slo = parse_objectives(["ttft_p95=0.1,tpot_p95=0.02,failures=0.5"])

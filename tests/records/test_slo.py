@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 from enginebench.records.metrics import QUANTITY_BY_NAME
-from enginebench.records.slo import (
-    FAILURES,
-    FAULTS,
-    Objective,
-    RunObjectives,
-    parse_objectives,
-    write_objectives,
-)
+from enginebench.records.slo import FAILURES, FAULTS, Objective, RunObjectives, parse_objectives, write_objectives
 from tests.support.records import record
 
 

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from enginebench.analysis.data.run_data import load_run
-from enginebench.analysis.plan.accuracy import (
-    MAX_ERROR,
-    HeldOut,
-    fit_stages,
-    hold_out,
-    predict_unseen,
-)
+from enginebench.analysis.plan.accuracy import MAX_ERROR, HeldOut, fit_stages, hold_out, predict_unseen
 from enginebench.analysis.plan.measured import measured_stages
 from enginebench.analysis.plan.requests import FIGURES, TTFT_P50, TTFT_P95, Lengths, Requests, figures
 from enginebench.records.load import Load

@@ -105,10 +105,7 @@ def test_other_limits_are_compared_with_what_was_measured_at_each_load(document:
     """A moved slider, as the page sees it: 0.2 s are met up to the load before the first that takes longer, even by an
     engine that misses the plan's own limits at every load."""
     loads = ((4.0, (0.1, 0.05)), (8.0, (0.19, 0.05)), (12.0, (0.21, 0.05)), (16.0, (0.18, 0.05)), (24.0, (None, 0.05)))
-    engines = (
-        SliderEngine("a", 1.0, 16.0, None, loads),
-        SliderEngine("b", 3.0, None, 5.0, loads),
-    )
+    engines = (SliderEngine("a", 1.0, 16.0, None, loads), SliderEngine("b", 3.0, None, 5.0, loads))
     sliders = Sliders("users", 5432.0, 0.0, 0, 730.0, (("TTFT p95", 0.3), ("TPOT p95", 0.1)), engines)
     moved = "sliders[1].moved = true; sliders[1].value = 0.2; draw();"
     start = in_browser(replace(document, sliders=sliders), tmp_path)

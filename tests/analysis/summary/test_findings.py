@@ -41,10 +41,7 @@ THROTTLED = "a GPU was throttled, by heat or by its power supply, in 34 % of the
 
 @pytest.mark.parametrize(
     ("share", "evidence"),
-    [
-        pytest.param(0.34, [THROTTLED], id="a third"),
-        pytest.param(0.01, [], id="one sample of a hundred"),
-    ],
+    [pytest.param(0.34, [THROTTLED], id="a third"), pytest.param(0.01, [], id="one sample of a hundred")],
 )
 def test_a_throttled_gpu_is_a_warning(share: float, evidence: list[str]) -> None:
     throttled = view(gauges={"gpu_throttled": Level(share, 1.0)})

@@ -61,9 +61,7 @@ def test_where_tokens_fall(tmp_path: Path, changes: dict[str, Any], inside: floa
 def test_unknown_token_counts_are_not_0_tokens(tmp_path: Path, changes: dict[str, Any], chunks: int) -> None:
     """Nothing that divides by them has a value, and a finding says why."""
     stage = stage_of(
-        tmp_path,
-        [record(k, 2 * SECOND + k * 50 * MS, **UNCOUNTED | changes) for k in range(140)],
-        model="unheard-of",
+        tmp_path, [record(k, 2 * SECOND + k * 50 * MS, **UNCOUNTED | changes) for k in range(140)], model="unheard-of"
     )
     assert stage.estimate("throughput") == Estimate(None, missing=Missing.UNCOUNTED)
     assert {"output_tokens", "tokens_per_chunk", "energy_per_token"} & set(stage.quantities) == set()

@@ -92,10 +92,7 @@ def test_without_an_slo_the_legend_spells_out_what_the_candidates_show() -> None
 
 def test_the_legend_has_what_the_document_uses() -> None:
     assert phrases.legend(documents.quick()) == (
-        (
-            "*",
-            "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
-        ),
+        ("*", "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence"),
     )
     rows = tuple((code,) for code in Missing)
     document = documents.document(NoAnswer.ALL_FAILED, Table("t", "", (Column("x"),), rows))

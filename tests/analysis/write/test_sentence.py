@@ -226,10 +226,7 @@ REPLICAS: list[tuple[Answer, str]] = [
         ReplicasAnswer(Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40))),
         "Plan 12 replicas of a, c or d for 100 users, $15,768 a month (not confirmed).",
     ),
-    (
-        ReplicasAnswer(Users(80), (Replicas("b", b, 4, None, 5800.0),)),
-        "Plan 4 replicas for 80 users, $5,800 a month.",
-    ),
+    (ReplicasAnswer(Users(80), (Replicas("b", b, 4, None, 5800.0),)), "Plan 4 replicas for 80 users, $5,800 a month."),
     (ReplicasAnswer(Rate(2.5), (Replicas("b", b, 1, None, None),)), "Plan 1 replica for 2.5 req/s."),
     (
         ReplicasAnswer(
@@ -304,10 +301,7 @@ GATES: list[tuple[Answer, str]] = [
         GateAnswer(False, 0.1, (replace(ttft, change=Estimate(math.inf)),), 2, 0),
         "FAILED: TTFT p95 at 8 users falls among failed requests (limit 10 %). 1 other comparison passed.",
     ),
-    (
-        GateAnswer(True, 0.1, (), 12, 2),
-        "PASSED: nothing is worse by more than 10 % in 12 comparisons; 2 unclear.",
-    ),
+    (GateAnswer(True, 0.1, (), 12, 2), "PASSED: nothing is worse by more than 10 % in 12 comparisons; 2 unclear."),
 ]
 
 decode = Lead("b", Estimate(21.1), "a", Estimate(1.92, 1.5, 2.4), True)

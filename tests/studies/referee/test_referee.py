@@ -102,10 +102,7 @@ def test_without_results_the_true_numbers_are_shown_and_a_failure_is_said() -> N
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
-    "no server named": (
-        ["true"],
-        "the command does not name the server: write {url} where its address belongs.\n",
-    ),
+    "no server named": (["true"], "the command does not name the server: write {url} where its address belongs.\n"),
     "no such command": (
         ["no-such-tool", "{url}"],
         "there is no command `no-such-tool` here: install it, or give its path.\n",

@@ -155,10 +155,7 @@ def test_what_is_chosen_of_a_grid_is_measured_alone_and_the_rest_named(tmp_path:
         (Chosen(engines=("fats",)), "has no engine `fats`; did you mean `fast`?"),
         (Chosen(parts=("user",)), "has no part `user`; did you mean `users`?"),
         (Chosen(engines=("fast",)), "the baseline slow is not measured with fast"),
-        (
-            Chosen(models=("llama-3.2-1b",), parts=("kernels",)),
-            "nothing is measured of kernels with what",
-        ),
+        (Chosen(models=("llama-3.2-1b",), parts=("kernels",)), "nothing is measured of kernels with what"),
         (Chosen(models=("llama-3.2-1b",), engines=("slow", "fast")), "nothing is measured of fast with"),
     ],
 )

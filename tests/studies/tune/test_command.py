@@ -160,10 +160,7 @@ def test_a_second_replica_costs_as_much_again(tmp_path: Path) -> None:
             ["--engine", "a=fake", "--engine", "b=fake", "-o", "tpot=1,2", "--for", "cost", "--price", "a=2"],
             "--for cost needs a price above 0 of b: --price b=2.20.",
         ),
-        (
-            ["--engine", "fake", "--restart", "x"],
-            "--restart starts the server of one --url, and of no --engine.",
-        ),
+        (["--engine", "fake", "--restart", "x"], "--restart starts the server of one --url, and of no --engine."),
         (
             ["--engine", "fake", "-o", "concurrency=1,2,3,4,5,6,7", "-o", "tpot=1,2,3,4,5,6", "--engine", "b=fake"],
             "84 variants of several contenders are too many: name values for 40.",

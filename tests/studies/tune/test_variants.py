@@ -74,12 +74,7 @@ def test_the_first_values_of_a_restarted_server_are_its_default() -> None:
         (["fake"], [], [], "fake declares no options worth tuning: name them, such as -o NAME=16,64."),
         (["fake"], [], ["concurency=2,4"], "no option called `concurency`; did you mean `concurrency`?"),
         (["fake"], [], ["concurrency=2,x"], "option `concurrency` is a whole number, not `x`."),
-        (
-            ["fake"],
-            [],
-            ["concurrency=9..2"],
-            "a range is LOW..HIGH with 0 < LOW < HIGH, as in 512..8192, not `9..2`.",
-        ),
+        (["fake"], [], ["concurrency=9..2"], "a range is LOW..HIGH with 0 < LOW < HIGH, as in 512..8192, not `9..2`."),
         (
             [],
             ["http://127.0.0.1:8000"],

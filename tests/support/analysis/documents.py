@@ -8,14 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from enginebench.analysis.answer import (
-    Answer,
-    BestAnswer,
-    BurstAnswer,
-    CapacityAnswer,
-    Contender,
-    GateAnswer,
-)
+from enginebench.analysis.answer import Answer, BestAnswer, BurstAnswer, CapacityAnswer, Contender, GateAnswer
 from enginebench.analysis.document import (
     Axis,
     Cell,
