@@ -6,7 +6,6 @@ import json
 import re
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -22,7 +21,7 @@ from enginebench.cli import app
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Estimate
 from tests.support.analysis import recompute
-from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate_in_turn
 
 SLO = "ttft_p90=0.15,tpot_p90=0.02"
 SPACES = re.compile(r"\s+")
@@ -45,16 +44,8 @@ def first_table(page: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    for repeat in range(3):
-        for order, engine in enumerate((Engine("slow", slots=4), Engine("fast", slots=8))):
-            facts: dict[str, Any] = {
-                "run_id": f"{engine.label}-{repeat}",
-                "repeat": repeat,
-                "started_at": f"2026-11-21T10:{repeat:02d}:{order:02d}.000+00:00",
-            }
-            simulate(folder / f"{engine.label}-{repeat}", engine, (2, 4, 8), 10.0, seed=repeat, **facts)
-    return folder
+    engines = (Engine("slow", slots=4), Engine("fast", slots=8))
+    return simulate_in_turn(tmp_path_factory.mktemp("runs"), engines, (2, 4, 8), 10.0)
 
 
 @pytest.fixture(scope="module")

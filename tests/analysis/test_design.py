@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate_in_turn
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,22 +59,13 @@ SECTIONS = (*SECTIONS, _a_test_section)
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five repeats of two engines, in whose records `brightness` is known: 3 s of the one, 5 s of the other."""
-    folder = tmp_path_factory.mktemp("runs")
-    for engine, brightness in ((Engine("slow"), 3), (Engine("fast", tpot=0.005), 5)):
-        for repeat in range(5):
-            run = simulate(
-                folder / f"{engine.label}-{repeat}",
-                engine,
-                (2, 4),
-                10.0,
-                repeat,
-                run_id=f"{engine.label}-{repeat}",
-                repeat=repeat,
-            )
-            for path in run.glob("requests*.jsonl"):
-                lines = [json.loads(line) for line in path.read_text().splitlines()]
-                changed = [line if line["outcome"] == "sent" else line | {"brightness": brightness} for line in lines]
-                path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    engines = (Engine("slow"), Engine("fast", tpot=0.005))
+    folder = simulate_in_turn(tmp_path_factory.mktemp("runs"), engines, (2, 4), 10.0, repeats=5)
+    for path in folder.glob("*/requests*.jsonl"):
+        brightness = 3 if path.parent.name.startswith("slow") else 5
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        changed = [line if line["outcome"] == "sent" else line | {"brightness": brightness} for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
     return folder
 
 

@@ -29,7 +29,7 @@ from enginebench.records.slo import parse_objectives
 from enginebench.records.view import ClassView, Estimate, Finding, Judgement, Missing, Severity, StageKey
 from enginebench.settings.schema import UserMistake
 from tests.support.analysis.compared import run, view
-from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate, simulate_in_turn
 
 SLO = parse_objectives(["ttft_p90=0.15,tpot_p90=0.02"])
 FAST, SLOW = Engine("fast", slots=8), Engine("slow", slots=4)
@@ -43,12 +43,7 @@ def started(repeat: int, order: int) -> str:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunSummary]:
     """Two engines, three interleaved repeats with the same prompts: the slow one queues from its four slots on."""
-    folder = tmp_path_factory.mktemp("runs")
-    for repeat in range(3):
-        for order, engine in enumerate((SLOW, FAST)):
-            name = f"{engine.label}-{repeat}"
-            facts: dict[str, Any] = {"run_id": name, "repeat": repeat, "started_at": started(repeat, order)}
-            simulate(folder / name, engine, LOADS, 20.0, seed=repeat, **facts)
+    folder = simulate_in_turn(tmp_path_factory.mktemp("runs"), (SLOW, FAST), LOADS, 20.0)
     return summaries_of([str(folder)], folder, SLO)
 
 
@@ -59,19 +54,6 @@ def frame(runs: list[RunSummary]) -> Frame:
 
 def of_label(runs: list[RunSummary], label: str) -> list[RunSummary]:
     return [run for run in runs if run.label == label]
-
-
-def test_the_best_is_compared_with_the_next_best(frame: Frame) -> None:
-    compared = frame.compared("fast", "slow")
-    assert compared is not None
-    tokens = [[run.at("8 users").value(THROUGHPUT) for run in frame.engine(name).runs] for name in frame.names]  # type: ignore[union-attr]
-    assert compared.ratio.value == pytest.approx(
-        (tokens[0][0] * tokens[0][1] * tokens[0][2] / (tokens[1][0] * tokens[1][1] * tokens[1][2])) ** (1 / 3)  # type: ignore[operator]
-    )
-    assert (compared.significant, compared.better) == (True, True)
-    answer = answer_of(frame)
-    assert isinstance(answer, BestAnswer)
-    assert (answer.best.name, answer.next.name, answer.repeats) == ("fast", "slow", 3)
 
 
 def test_if_no_answer_has_a_second_token_engines_are_compared_by_ttft(tmp_path: Path) -> None:

@@ -209,14 +209,6 @@ def test_imported_runs_are_compared(tmp_path: Path) -> None:
     assert rows["new", "ttft", "p50 ratio to old: significant"]["value"] == 1
 
 
-def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
-    run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
-    (folder,) = (tmp_path / "runs").iterdir()
-    result = CliRunner().invoke(app, ["report", str(folder)])
-    assert result.exit_code == 0, result.output
-    assert "imported from vllm.json" in (folder / "report.html").read_text()
-
-
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [

@@ -156,19 +156,6 @@ def test_other_servers_names_are_known(tmp_path: Path, name: str, quantity: str,
     assert stage.gauges[quantity].mean == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("vllm:generation_tokens_total", "sglang_generation_tokens_total", "tgi_request_generated_tokens_sum"),
-        *("trtllm_generation_tokens_total", "lmdeploy:generation_tokens_total", "llamacpp:tokens_predicted_total"),
-    ],
-)
-def test_other_servers_counters_are_known(tmp_path: Path, name: str) -> None:
-    values = [10.0 * k for k in range(10)]
-    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: values}))
-    assert stage.count("server_tokens") == 60
-
-
 DRAFTS = [100.0 * k for k in range(10)]
 HALF, DOUBLE = [50.0 * k for k in range(10)], [200.0 * k for k in range(10)]
 

@@ -83,30 +83,6 @@ def test_the_reason_why_nothing_was_measured(stages: Sequence[StageView], missin
 
 
 @pytest.mark.parametrize(
-    ("judgement", "status"),
-    [
-        pytest.param(Judgement.not_measured(TTFT), Status.NOT_MEASURED, id="nothing is known"),
-        pytest.param(
-            Judgement(TTFT, Estimate(None, missing=Missing.UNCOUNTED), OPEN, unknown=20),
-            Status.NOT_MEASURED,
-            id="20 unknown answers decide",
-        ),
-        pytest.param(
-            Judgement(TTFT, Estimate(1.0, n=400, missing=Missing.UNCOUNTED), OPEN, unknown=1),
-            Status.MET,
-            id="a single one does not",
-        ),
-    ],
-)
-def test_requests_whose_tokens_are_unknown(judgement: Judgement, status: Status) -> None:
-    unknown = view(8, {}, outcomes={"ok": judgement.share.n + 20}, judgements=(judgement,))
-    verdict = verdict_of(stage(20, 20), unknown)
-    assert (verdict.status, verdict.confirmed) == (status, False)
-    expected = judgement.share.missing or Missing.NOT_OBSERVED
-    assert verdict.missing is (expected if status is Status.NOT_MEASURED else None)
-
-
-@pytest.mark.parametrize(
     ("stages", "status", "confirmed"),
     [
         pytest.param([certain(0.99, 1000)], Status.MET, True, id="the interval lies above 95 %"),

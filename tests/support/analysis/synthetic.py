@@ -190,6 +190,17 @@ def simulate(
     return write_run(folder, meta_of(tuple(stages), engine.label, engine.slots, **changes), records, in_order(samples))
 
 
+def simulate_in_turn(
+    folder: Path, engines: tuple[Engine, ...], loads: tuple[int, ...], seconds: float, repeats: int = 3
+) -> Path:
+    """Interleaved runs `LABEL-REPEAT`, a round each minute."""
+    for repeat in range(repeats):
+        for order, engine in enumerate(engines):
+            name, at = f"{engine.label}-{repeat}", f"2026-11-21T10:{repeat:02d}:{order:02d}.000+00:00"
+            simulate(folder / name, engine, loads, seconds, repeat, run_id=name, repeat=repeat, started_at=at)
+    return folder
+
+
 def _request(engine: Engine, rng: Random, number: int, t: int, stage: int, user: int, free: list[int]) -> RequestRecord:
     sent = t + rng.randrange(100_000)
     place: dict[str, Any] = {"stage": stage, "user": user, "t_send": sent}
