@@ -115,13 +115,8 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 
 
 def test_there_are_no_development_packages(base: Installation) -> None:
-    found = json.loads(
-        base.call(
-            "python",
-            "-c",
-            "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))",
-        )
-    )
+    code = "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))"
+    found = json.loads(base.call("python", "-c", code))
     assert "enginebench" in found
     assert not {"pytest-xdist", "ruff", "mypy", "openai", "torch", "transformers"} & set(found)
 

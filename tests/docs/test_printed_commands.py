@@ -41,18 +41,7 @@ DOCS = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS), "validation/README.md")
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.S | re.M)
 CHECKED_ELSEWHERE = (
-    "docker",
-    "helm",
-    "kubectl",
-    "grafana",
-    "prometheus",
-    "pip",
-    "uv",
-    "uvx",
-    "pipx",
-    "scp",
-    "export",
-    "taskset",
+    *("docker", "helm", "kubectl", "grafana", "prometheus", "pip", "uv", "uvx", "pipx", "scp", "export", "taskset"),
     *("curl", "apt-get", "nvidia-ctk", "git", "tar"),
 )
 """Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""

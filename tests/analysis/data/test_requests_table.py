@@ -33,6 +33,11 @@ def malformed(folder: Path, tokenizer: Path | None = None) -> int:
     return write_table(folder, uncounted, tokenizer)[1]
 
 
+def written(folder: Path, *lines: str) -> None:
+    write_run(folder, META, [])
+    (folder / "requests-0.jsonl").write_text("".join(lines))
+
+
 def table(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "requests.parquet")
 
@@ -48,9 +53,8 @@ def test_every_field_of_the_record_has_a_column() -> None:
 def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_defaults(tmp_path: Path) -> None:
     whole = json.loads(record(0, 0).to_line())
     least = {name: whole[name] for name in ("event", *REQUIRED)}
-    write_run(tmp_path, META, [])
     lines = [whole | {"invented_later": {"deep": [1, {"er": None}]}}, least | {"request_id": "0-1"}]
-    (tmp_path / "requests-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    written(tmp_path, *(json.dumps(line) + "\n" for line in lines))
     assert malformed(tmp_path) == 0
     first, second = table(tmp_path).rows(named=True)
     assert first["ttft"] == pytest.approx(0.1)
@@ -63,9 +67,7 @@ def test_a_request_that_was_sent_and_never_ended_is_cut_off(tmp_path: Path, monk
     """Three sent, one of them ended, in blocks that part the line of the sending from that of the end."""
     monkeypatch.setattr("enginebench.records.files.BLOCK_BYTES", 200)
     ended, *others = (record(k, k * SECOND) for k in range(3))
-    write_run(tmp_path, META, [])
-    lines = [sent_line(ended), sent_line(others[0]), ended.to_line(), sent_line(others[1])]
-    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    written(tmp_path, sent_line(ended), sent_line(others[0]), ended.to_line(), sent_line(others[1]))
     assert malformed(tmp_path) == 0
     rows = {row["request_id"]: row for row in table(tmp_path).rows(named=True)}
     assert [rows[f"0-{k}"]["outcome"] for k in range(3)] == ["ok", "cut_off", "cut_off"]
@@ -80,8 +82,7 @@ def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -
     lines[4] = "\0\0\0\n"
     lines.append('{"request_id": 5}\n')
     lines.append("{}\n")
-    write_run(tmp_path, META, [])
-    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    written(tmp_path, *lines)
     assert malformed(tmp_path) == 4
     assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-2", "0-3", "0-5"]
 
@@ -98,18 +99,15 @@ def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -
     ],
 )
 def test_a_record_that_holds_something_else_is_skipped_and_counted(tmp_path: Path, change: dict[str, object]) -> None:
-    write_run(tmp_path, META, [])
-    lines = [record(0, 0).to_line(), json.dumps(json.loads(record(1, SECOND).to_line()) | change) + "\n"]
-    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    written(tmp_path, record(0, 0).to_line(), json.dumps(json.loads(record(1, SECOND).to_line()) | change) + "\n")
     run = load_run(tmp_path)
     assert (len(run.requests), run.malformed_lines) == (1, 1)
 
 
 def test_spaces_in_a_list_are_read(tmp_path: Path) -> None:
-    write_run(tmp_path, META, [])
     line = json.dumps(json.loads(record(0, 0, icl=(5, 7)).to_line())) + "\n"
     assert '"icl": [5, 7]' in line
-    (tmp_path / "requests-0.jsonl").write_text(line)
+    written(tmp_path, line)
     assert malformed(tmp_path) == 0
     assert table(tmp_path)["icl"].to_list() == [[5, 7]]
 
@@ -141,19 +139,19 @@ def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
     path = tmp_path / "requests-0.jsonl"
     path.write_text(path.read_text() + "{}\n")
 
-    def written() -> bool:
+    def anew() -> bool:
         (tmp_path / "requests.parquet").touch()
         before = (tmp_path / "requests.parquet").stat()
         assert malformed(tmp_path) == 1, "the malformed line is told again"
         return (tmp_path / "requests.parquet").stat().st_ino != before.st_ino
 
     assert malformed(tmp_path) == 1
-    assert not written(), "nothing has changed"
+    assert not anew(), "nothing has changed"
     path.write_text(path.read_text() + record(1, 1).to_line())
-    assert written(), "a line more"
+    assert anew(), "a line more"
     assert len(table(tmp_path)) == 2
     monkeypatch.setattr("enginebench.analysis.data.requests_table.LAYOUT", 99)
-    assert written(), "another version's"
+    assert anew(), "another version's"
 
 
 def test_answers_that_could_not_be_counted_are_tried_again(tmp_path: Path) -> None:

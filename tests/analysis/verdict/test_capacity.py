@@ -82,14 +82,7 @@ def test_the_nearest_load_whose_outcome_is_unknown(
 
 def test_a_confirmed_load_confirms_lighter_ones_as_met_and_heavier_ones_as_missed() -> None:
     verdicts = capacity({1: PROBABLY, 4: MET, 8: PROBABLY, 16: HARDLY, 24: MISSED, 32: HARDLY}).verdicts
-    assert [(verdict.load, verdict.slo.confirmed) for verdict in verdicts] == [
-        (1, True),
-        (4, True),
-        (8, False),
-        (16, False),
-        (24, True),
-        (32, True),
-    ]
+    assert [verdict.load for verdict in verdicts if verdict.slo.confirmed] == [1, 4, 24, 32]
 
 
 @pytest.mark.parametrize(
@@ -152,12 +145,7 @@ def test_a_search_has_its_own_certificate(
 
 def test_probes_are_confirmed_by_the_certificate_alone() -> None:
     found = capacity({4: PROBABLY, 8: MET, 16: MISSED, 32: MISSED}, search=search(4, 32))
-    assert [(verdict.load, verdict.slo.confirmed) for verdict in found.verdicts] == [
-        (4, True),
-        (8, False),
-        (16, False),
-        (32, True),
-    ]
+    assert [verdict.load for verdict in found.verdicts if verdict.slo.confirmed] == [4, 32]
 
 
 def test_a_search_for_other_objectives_is_judged_by_its_stages() -> None:

@@ -103,25 +103,15 @@ met, missed = verdict(9, 9), verdict(0, 9, False)
 b = capacity({24.0: met, 28.0: missed}, 24.0, 28.0, engine="b")
 a = capacity({10.0: verdict(9, 9, confirmed=False), 12.0: missed}, 10.0, 12.0, engine="a")
 none = capacity({8.0: missed}, None, 8.0, engine="a")
-BY_CAPACITY = BestAnswer(
-    Contender("b", b, Estimate(408), met),
-    Contender("a", a, Estimate(279), missed),
-    "24 users",
-    24.0,
-    "users",
-    Estimate(1.46, 1.45, 1.47, 3),
-    True,
-    3,
-    3,
-)
+B, A = Contender("b", b, Estimate(408), met), Contender("a", a, Estimate(279), missed)
+BY_CAPACITY = BestAnswer(B, A, "24 users", 24.0, "users", Estimate(1.46, 1.45, 1.47, 3), True, 3, 3)
 TTFT_P50 = Column(BY_NAME[TTFT], "p50")
 FIRST_TOKEN = replace(best(met, met, Estimate(0.724, 0.65, 0.81, 3), (0.833, 1.15)), speed=TTFT_P50)
+LEAD = "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best"
+AHEAD = "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); at 24 users"
 BESTS: list[tuple[Answer, str]] = [
-    (
-        best(met, met),
-        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best; both meet the SLO.",
-    ),
-    (best(), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best."),
+    (best(met, met), f"{LEAD}; both meet the SLO."),
+    (best(), f"{LEAD}."),
     (
         best(ratio=Estimate(2.1), significant=None, repeats=1),
         "At 8 users vLLM serves 139 tokens/s, 2.1× as many as llama.cpp, the next best (one run each).",
@@ -136,12 +126,8 @@ BESTS: list[tuple[Answer, str]] = [
         "At 8 users vLLM and llama.cpp serve 139 tokens/s and 67.0 tokens/s: no significant difference; "
         "neither meets the SLO.",
     ),
-    (
-        best(missed, met),
-        "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best; "
-        "llama.cpp meets the SLO, vLLM does not.",
-    ),
-    (best(met, UNKNOWN), "At 8 users vLLM serves 139 tokens/s, 2.1× [1.7, 2.5] as many as llama.cpp, the next best."),
+    (best(missed, met), f"{LEAD}; llama.cpp meets the SLO, vLLM does not."),
+    (best(met, UNKNOWN), f"{LEAD}."),
     (
         best(ratio=Estimate(math.inf), tokens=(139.2, 0.0)),
         "At 8 users vLLM serves 139 tokens/s, llama.cpp, the next best, 0 tokens/s.",
@@ -164,21 +150,15 @@ BESTS: list[tuple[Answer, str]] = [
     ),
     (
         replace(BY_CAPACITY, speed=TTFT_P50, ratio=Estimate(0.724, 0.65, 0.81, 3)),
-        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
-        "at 24 users TTFT p50 of b is 28 % [19, 35] lower.",
+        f"{AHEAD} TTFT p50 of b is 28 % [19, 35] lower.",
     ),
     (
         replace(BY_CAPACITY, speed=TTFT_P50, significant=False),
-        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
-        "at 24 users their TTFT p50 has no significant difference.",
+        f"{AHEAD} their TTFT p50 has no significant difference.",
     ),
+    (BY_CAPACITY, f"{AHEAD} b serves 1.46× [1.45, 1.47] the tokens/s of a."),
     (
-        BY_CAPACITY,
-        "b meets the SLO at 24 users and a, the next best, at 10 (not confirmed); "
-        "at 24 users b serves 1.46× [1.45, 1.47] the tokens/s of a.",
-    ),
-    (
-        replace(BY_CAPACITY, next=Contender("a", none, Estimate(279), missed), significant=False),
+        replace(BY_CAPACITY, next=replace(A, capacity=none), significant=False),
         "b meets the SLO at 24 users; a, the next best, misses it at 8 users; "
         "at 24 users their tokens/s have no significant difference.",
     ),
