@@ -22,6 +22,7 @@ from enginebench.analysis.summary.run_summary import summarise
 from enginebench.analysis.write.sentence import sentence
 from enginebench.records.load import Rate, Users
 from enginebench.records.slo import parse_objectives
+from tests.support.present import present
 from validation.plan.batching_server import Asked, BatchingServer, rates, serve, users, write_run
 
 TTFT_LIMIT, TPOT_LIMIT = 0.6, 0.06
@@ -104,10 +105,8 @@ def test_measured_and_simulated_capacity_are_those_of_the_law(
     assert capacity is not None
     assert (capacity.load, capacity.beyond) == (measured, beyond)
     assert simulation is not None
-    assert simulation.model is not None
-    assert simulation.replicas is not None
-    assert simulation.replicas.capacity == known.sustained
-    model, cost = simulation.model, simulation.model.fit.cost
+    assert present(simulation.replicas).capacity == known.sustained
+    model, cost = present(simulation.model), present(simulation.model).fit.cost
     assert model.slots == known.server.slots
     assert cost.base == pytest.approx(known.server.base, rel=0.03)
     assert cost.per_running == pytest.approx(known.server.per_running, rel=0.03)
@@ -156,8 +155,9 @@ def test_other_laws_and_peaks(tmp_path: Path) -> None:
     for name, sustained in (("slow", SLOW.sustained), ("a", A.sustained)):
         replicas = found.plans[name].replicas
         assert replicas.count == math.ceil(peak / sustained)
-        assert replicas.simulated is not None
-        assert replicas.count - 1 <= replicas.simulated <= replicas.count, "one user more may go on some of them"
+        assert replicas.count - 1 <= present(replicas.simulated) <= replicas.count, (
+            "one user more may go on some of them"
+        )
     assert isinstance(found.document.answer, ReplicasAnswer)
     assert found.document.answer.candidates[0].name == "a"
 
@@ -168,7 +168,6 @@ def test_a_peak_of_arrivals(tmp_path: Path) -> None:
     objectives = parse_objectives([SLO])
     settings = PlanSettings(peak=Rate(10.0), slo=objectives, price=(("", PRICE),), peak_seconds=60.0)
     (plan,) = plans_of(frame_of([summarise(load_run(tmp_path / "b"), objectives)]), settings)
-    assert plan.replicas.capacity is not None
-    assert (plan.replicas.capacity.load, plan.replicas.capacity.unit) == (6.0, "req/s")
+    assert (present(plan.replicas.capacity).load, present(plan.replicas.capacity).unit) == (6.0, "req/s")
     assert (plan.replicas.count, plan.replicas.simulated) == (2, 2)
     assert plan.replicas.month == pytest.approx(2 * PRICE * HOURS)

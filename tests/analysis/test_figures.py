@@ -16,6 +16,7 @@ from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.analysis.write.svg import svg
 from enginebench.records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.present import present
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +27,7 @@ def frame(tmp_path_factory: pytest.TempPathFactory) -> Frame:
 
 @pytest.fixture(scope="module")
 def drawn(frame: Frame) -> list[Figure]:
-    first = first_figure(frame)
-    assert first is not None
+    first = present(first_figure(frame))
     return [first, *figures(frame)]
 
 
@@ -47,8 +47,7 @@ def test_with_several_limits_the_first_chart_is_above_1_if_and_only_if_the_slo_i
     run = simulate(tmp_path / "run", Engine("a", slots=4, prefill=0.05, tpot=0.01), (1, 2, 8), 20.0)
     slo = parse_objectives(["ttft_p95=0.1,tpot_p95=0.02,failures=0.5"])
     frame = frame_of(summaries_of([str(run)], run.parent, slo))
-    figure = first_figure(frame)
-    assert figure is not None
+    figure = present(first_figure(frame))
     assert (figure.title, figure.limit) == ("How close to the SLO", 1.0)
     (series,) = figure.series
     engine = frame.engine("a")

@@ -30,6 +30,7 @@ from enginebench.records.view import ClassView, Estimate, Finding, Judgement, Mi
 from enginebench.settings.schema import UserMistake
 from tests.support.analysis.compared import run, view
 from tests.support.analysis.synthetic import Engine, simulate, simulate_in_turn
+from tests.support.present import present
 
 SLO = parse_objectives(["ttft_p90=0.15,tpot_p90=0.02"])
 FAST, SLOW = Engine("fast", slots=8), Engine("slow", slots=4)
@@ -66,8 +67,7 @@ def test_if_no_answer_has_a_second_token_engines_are_compared_by_ttft(tmp_path: 
     frame = frame_of(summaries_of([str(tmp_path)], tmp_path))
     assert frame.names == ("takes 0.05", "takes 0.1")
     document = report_document(frame)
-    step = document.next
-    assert step is not None
+    step = present(document.next)
     assert (step.purpose, step.names["engine"]) == ("users", "takes 0.05")
     assert step.command[:3] == ("enginebench", "run", "concurrent")
     answer = document.answer
@@ -75,8 +75,7 @@ def test_if_no_answer_has_a_second_token_engines_are_compared_by_ttft(tmp_path: 
     assert (answer.speed.title, answer.significant) == ("TTFT p50", True)
     assert answer.best.speed.value == pytest.approx(0.05, rel=0.1)
     assert answer.ratio.value == pytest.approx(0.5, rel=0.1)
-    assert document.candidates is not None
-    titles = [column.title for column in document.candidates.columns]
+    titles = [column.title for column in present(document.candidates).columns]
     assert titles == ["engine", "TTFT p50 at 1 user", "TTFT p50 against the next row", "TTFT p99 at 1 user"]
 
 
@@ -96,8 +95,9 @@ def test_with_warnings_the_limit_is_confirmed_before_replicas_are_deployed(
 ) -> None:
     monkeypatch.setattr(next_step_module, "COARSE", 3.0)
     frame = frame_of(of_label(runs, "slow"))
-    step = next_step_for_peak(frame, Replicas("slow", frame.capacities["slow"], 10, None, None), Users(40), warned)
-    assert step is not None
+    step = present(
+        next_step_for_peak(frame, Replicas("slow", frame.capacities["slow"], 10, None, None), Users(40), warned)
+    )
     assert (step.purpose, step.names["replicas"]) == (purpose, "10 replicas")
     assert ("--search-range" in step.command) == warned
 
@@ -114,8 +114,7 @@ def test_a_gap_that_does_not_change_the_number_of_replicas_is_not_searched(runs:
 
 
 def test_a_wide_gap_between_met_and_missed_is_searched_before_it_is_planned_with(runs: list[RunSummary]) -> None:
-    step = next_step(frame_of(of_label(runs, "slow")))
-    assert step is not None
+    step = present(next_step(frame_of(of_label(runs, "slow"))))
     assert step.purpose == "bracket"
     assert step.command[step.command.index("--search-range") + 1] == "4-8"
 
@@ -125,8 +124,7 @@ def test_the_highest_load_is_tested_again_with_the_next_if_it_is_not_confirmed(
     runs: list[RunSummary], sure: bool, purpose: str, stages: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Capacity, "met_confirmed", sure)
-    step = next_step(frame_of(of_label(runs, "fast")))
-    assert step is not None
+    step = present(next_step(frame_of(of_label(runs, "fast"))))
     assert (step.purpose, step.command[step.command.index("--stages") + 1]) == (purpose, stages)
 
 
@@ -137,8 +135,7 @@ def test_without_an_slo_a_single_engine_is_answered_by_its_speed(tmp_path: Path)
     assert isinstance(answer, SpeedAnswer)
     assert (answer.stage, answer.busiest) == ("2 users", "8 users")
     assert answer.ttft.value == frame.engine("fast").value("2 users", TTFT, "p50")
-    step = next_step(frame)
-    assert step is not None
+    step = present(next_step(frame))
     assert step.purpose == "slo"
     assert exit_code(frame, warnings(frame)) == GOOD
 

@@ -19,6 +19,7 @@ from enginebench.records.load import Rate
 from enginebench.records.view import Missing
 from tests.support.analysis import other_tools
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
+from tests.support.present import present
 
 SLO = "ttft_p90=0.1,e2e_p95=0.4"
 AGGREGATE, LOAD = "results.request_performance.aggregate", "scenario.load.standardized"
@@ -138,8 +139,7 @@ def test_the_fields_have_the_numbers_of_the_frame(runs: dict[str, Path]) -> None
     requests, ttft = aggregate["requests"], aggregate["latency"]["time_to_first_token"]
     assert (requests["total"], requests["failures"]) == (stage.requests, stage.failed)
     assert stage.failed
-    answered = stage.metrics["ttft"].answered
-    assert answered is not None
+    answered = present(stage.metrics["ttft"].answered)
     assert [ttft[p] for p in ("p50", "p90", "p95", "p99")] == [answered[p] for p in ("p50", "p90", "p95", "p99")]
     assert (ttft["mean"], ttft["max"], ttft["units"]) == (
         stage.metrics["ttft"].mean,
@@ -153,8 +153,7 @@ def test_the_fields_have_the_numbers_of_the_frame(runs: dict[str, Path]) -> None
     estimate = stage.estimate("ttft", "p90")
     assert (p90.get("value"), p90.get("low"), p90["n"]) == (estimate.finite.value, estimate.finite.low, estimate.n)
     (verdict,) = metadata["verdicts"]
-    slo = frame_of([summary]).verdict("fake", "12 users")
-    assert slo is not None
+    slo = present(frame_of([summary]).verdict("fake", "12 users"))
     assert (verdict["status"], verdict["confirmed"], verdict["share"]) == (slo.status.value, slo.confirmed, slo.share)
     assert [warning["kind"] for warning in metadata["warnings"]] == [
         finding.kind for finding in summary.findings if finding.stage in {None, stage.key}

@@ -27,6 +27,7 @@ from enginebench.records.metrics import THROUGHPUT
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Estimate, Missing
 from enginebench.settings.schema import UserMistake
+from tests.support.present import present
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 SLO = parse_objectives(["ttft_p95=0.3", "tpot_p95=0.1"])
@@ -98,10 +99,8 @@ def test_measured_and_simulated_stand_next_to_each_other(frame: Frame) -> None:
     assert (replicas.count, replicas.simulated, replicas.missing, replicas.not_simulated) == (5, 5, None, None)
     assert replicas.month == 5 * 1.8 * 730
     tokens = frame.engine("scripted").estimate("16 users", THROUGHPUT)
-    assert tokens.value is not None
-    assert tokens.high is not None
-    assert replicas.per_million.value == pytest.approx(1e6 * 1.8 / 3600 / tokens.value)
-    assert replicas.per_million.low == pytest.approx(1e6 * 1.8 / 3600 / tokens.high)
+    assert replicas.per_million.value == pytest.approx(1e6 * 1.8 / 3600 / present(tokens.value))
+    assert replicas.per_million.low == pytest.approx(1e6 * 1.8 / 3600 / present(tokens.high))
 
 
 def test_headroom_and_spares_are_added_to_both(frame: Frame) -> None:
@@ -113,9 +112,8 @@ def test_headroom_and_spares_are_added_to_both(frame: Frame) -> None:
 def test_a_rate_is_answered_by_the_simulation_alone_if_users_were_measured(frame: Frame) -> None:
     replicas = planned(frame, peak=Rate(20.0))
     assert (replicas.count, replicas.missing) == (None, NotPlanned.OTHER_UNIT)
-    assert replicas.simulated is not None
-    assert replicas.number == replicas.simulated
-    assert replicas.month == replicas.simulated * 1.8 * 730
+    assert replicas.number == present(replicas.simulated)
+    assert replicas.month == present(replicas.simulated) * 1.8 * 730
 
 
 def test_costs_of_tokens_need_no_peak_and_nothing_asked_is_nothing(frame: Frame) -> None:

@@ -17,6 +17,7 @@ from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.steps import find_steps
 from enginebench.records.load import Load
 from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.present import present
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
 
@@ -158,8 +159,7 @@ def test_a_machine_that_drifts_is_a_value_and_no_refusal(tmp_path: Path) -> None
 
 
 def test_records_without_enough_steps_are_refused() -> None:
-    steps = find_steps(chunks(*((0, 0.01 * k) for k in range(1, 31)), due=[0.0], prefilled=[5]))
-    assert steps is not None
+    steps = present(find_steps(chunks(*((0, 0.01 * k) for k in range(1, 31)), due=[0.0], prefilled=[5])))
     for stages in ([steps], []):  # none: answers so slow that hardly a token falls into the window
         with pytest.raises(CannotPlan) as error:
             fit_model(stages)
@@ -182,8 +182,7 @@ def test_steps_by_hand() -> None:
     alone = [(0, 0.01 * k) for k in range(1, 5)]
     joined = [(k, t) for t in (0.06, 0.072, 0.084) for k in (0, 1)]
     after = [(0, 0.084 + 0.01 * k) for k in range(1, 16)]
-    steps = find_steps(chunks(*alone, *joined, *after, due=[0.0, 0.031], prefilled=[5, 40]))
-    assert steps is not None
+    steps = present(find_steps(chunks(*alone, *joined, *after, due=[0.0, 0.031], prefilled=[5, 40])))
     assert steps.complete == 1
     assert steps.seconds[:6] == pytest.approx([0.01, 0.01, 0.01, 0.02, 0.012, 0.012])
     assert steps.running[:6].tolist() == [1, 1, 1, 2, 2, 2]
@@ -194,8 +193,7 @@ def test_steps_by_hand() -> None:
 
 def test_requests_that_wait_while_nothing_runs_are_on_their_way_and_no_limit_of_zero() -> None:
     """Engines of no slot would never answer, and a simulation of one would never end."""
-    steps = find_steps(chunks(*((0, 0.01 * k) for k in range(1, 31)), due=[0.0], prefilled=[5]))
-    assert steps is not None
+    steps = present(find_steps(chunks(*((0, 0.01 * k) for k in range(1, 31)), due=[0.0], prefilled=[5])))
     nothing_runs = replace(
         steps,
         occupied=np.zeros_like(steps.occupied),

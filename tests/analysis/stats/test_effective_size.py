@@ -20,6 +20,7 @@ from enginebench.analysis.stats.effective_size import (
 from enginebench.analysis.stats.intervals import share_interval
 from enginebench.records.view import Missing
 from tests.support.analysis.draws import percentile_interval, queueing
+from tests.support.present import present
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,7 @@ def test_long_run_variance_of_a_known_process(rho: float, expected: float) -> No
 def test_open_loop_requests_have_no_users_to_tell_apart() -> None:
     assert user_codes(np.arange(1000)) is None
     assert user_codes(np.zeros(1000)) is None
-    codes = user_codes(["a", "b", "a", "b"])
-    assert codes is not None
+    codes = present(user_codes(["a", "b", "a", "b"]))
     assert codes.tolist() == [0, 1, 0, 1]
 
 
@@ -81,8 +81,7 @@ def test_requests_that_repeat_in_cycles_have_no_interval() -> None:
     """Forty users in lock step: the same forty latencies again and again."""
     rng = np.random.default_rng(6)
     pattern = np.tile(rng.uniform(1, 2, 40), 25) + 0.01 * rng.standard_normal(1000)
-    cycle = find_cycle(pattern)
-    assert cycle is not None
+    cycle = present(find_cycle(pattern))
     assert cycle.length == 40
     assert percentile_interval(pattern, 0.5).missing is Missing.CYCLIC
     assert share_interval(pattern < 1.9, latencies=pattern).missing is Missing.CYCLIC

@@ -16,6 +16,7 @@ from enginebench.analysis.stats.pooled_percentile import packed, pooled_answered
 from enginebench.records.metrics import PERCENTILES
 from enginebench.records.rules import nearest_rank
 from enginebench.records.view import EMPTY, Distribution, Estimate, Missing
+from tests.support.present import present
 
 
 def run_of(
@@ -57,15 +58,13 @@ def test_many_values_are_thinned_and_a_limit_still_decides_as_the_count_does(per
     parts = [drawn(seed, 100_000, 1 + 0.1 * seed) for seed in range(3)]
     whole = np.sort(np.concatenate(parts))
     rank = nearest_rank(len(whole), q)
-    found = pooled_percentile([run_of(part) for part in parts], percentile).value
-    assert found is not None
+    found = present(pooled_percentile([run_of(part) for part in parts], percentile).value)
     error = np.searchsorted(whole, found, side="right") - rank
     assert 0 <= error <= 1 + min(len(whole) / 1000, (len(whole) - rank) / 200)
     assert len(packed(np.sort(parts[0])).weights) < 4 * 3000
     for offset in (-40, -1, 0, 1, 40):  # requests more or fewer within the limit than its percentile asks for
         limit = float(whole[rank - 1 + offset])
-        value = pooled_percentile([run_of(part, limits=[limit]) for part in parts], percentile).value
-        assert value is not None
+        value = present(pooled_percentile([run_of(part, limits=[limit]) for part in parts], percentile).value)
         assert (value <= limit) == (offset >= 0)
 
 
@@ -110,20 +109,17 @@ def test_the_interval_is_of_students_t_on_the_logarithm_with_the_runs_as_cluster
     runs = [replace(run, percentiles={"p50": replace(run.percentile("p50"), low=None, high=None)}) for run in runs]
     found = pooled_percentile(runs, "p50")
     half = 4.3027 * math.log(1.01) / 3
-    assert found.value is not None
-    assert found.low == pytest.approx(found.value * math.exp(-half), rel=1e-5)
-    assert found.high == pytest.approx(found.value * math.exp(half), rel=1e-5)
+    assert found.low == pytest.approx(present(found.value) * math.exp(-half), rel=1e-5)
+    assert found.high == pytest.approx(present(found.value) * math.exp(half), rel=1e-5)
 
 
 def test_the_error_inside_the_runs_is_the_least() -> None:
     """Equal runs, each of 400 requests, have the interval of 1.96 / √3 of their half-width."""
     run = run_of(drawn(1, 400))
     found, own = pooled_percentile([run] * 3, "p50"), run.percentile("p50")
-    assert found.value is not None
-    assert found.high is not None
-    assert own.high is not None
-    assert own.low is not None
-    assert math.log(found.high / found.value) == pytest.approx((own.high - own.low) / 2 / math.sqrt(3) / found.value)
+    assert math.log(present(found.high) / present(found.value)) == pytest.approx(
+        (present(own.high) - present(own.low)) / 2 / math.sqrt(3) / present(found.value)
+    )
 
 
 def test_few_requests_and_equal_values_have_no_interval() -> None:

@@ -12,6 +12,7 @@ from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.intervals import clopper_pearson, share_interval, widest_bounds
 from enginebench.records.view import Missing
 from tests.support.analysis.draws import percentile_interval
+from tests.support.present import present
 from validation.statistics import coverage, systems
 from validation.statistics.capacity_systems import exponential, hyperexponential
 
@@ -44,9 +45,7 @@ def test_a_tail_that_nothing_bounds_has_a_lower_end_all_the_same() -> None:
     latencies = correlated(np.random.default_rng(2), 5000, 0.9)
     found = percentile_interval(latencies, 0.99)
     assert (found.high, found.missing) == (float("inf"), Missing.FEW_REQUESTS)
-    assert found.low is not None
-    assert found.value is not None
-    assert 0 < found.low < found.value < latencies.max()
+    assert 0 < present(found.low) < present(found.value) < latencies.max()
     failed = np.where(latencies == latencies.max(), np.inf, latencies)
     assert percentile_interval(failed, 0.99) == replace(found, missing=None), (
         "the upper end is among the failed requests"
@@ -101,10 +100,8 @@ def test_a_share_holds_the_levels_whose_percentiles_hold_the_limit() -> None:
     latencies = correlated(np.random.default_rng(6), 8000, 0.8)
     limit = float(np.quantile(latencies, 0.93))
     share = share_interval(latencies <= limit, latencies=latencies)
-    assert share.low is not None
-    assert share.high is not None
-    highest = percentile_interval(latencies, share.low).high
-    lowest = percentile_interval(latencies, share.high).low
+    highest = percentile_interval(latencies, present(share.low)).high
+    lowest = percentile_interval(latencies, present(share.high)).low
     assert highest == pytest.approx(limit, rel=0.03)
     assert lowest == pytest.approx(limit, rel=0.03)
 
@@ -128,10 +125,8 @@ def test_a_share_of_late_requests_is_the_rest_of_those_in_time() -> None:
     latencies = correlated(np.random.default_rng(7), 4000, 0.5)
     within = share_interval(latencies <= 4, latencies=latencies)
     late = share_interval(latencies > 4, latencies=latencies)
-    assert within.low is not None
-    assert within.high is not None
-    assert late.low == pytest.approx(1 - within.high)
-    assert late.high == pytest.approx(1 - within.low)
+    assert late.low == pytest.approx(1 - present(within.high))
+    assert late.high == pytest.approx(1 - present(within.low))
 
 
 def test_a_lucky_window_does_not_shorten_the_interval_of_a_share() -> None:
@@ -143,11 +138,7 @@ def test_a_lucky_window_does_not_shorten_the_interval_of_a_share() -> None:
     lucky[worst] = np.quantile(latencies, 0.98)
     limit = float(np.quantile(latencies, 0.985))
     shown, seen = (share_interval(values <= limit, latencies=values) for values in (lucky, latencies))
-    assert shown.low is not None
-    assert seen.low is not None
-    assert shown.value is not None
-    assert seen.value is not None
-    assert shown.value - shown.low > 0.6 * (seen.value - seen.low)
+    assert present(shown.value) - present(shown.low) > 0.6 * (present(seen.value) - present(seen.low))
 
 
 def test_failures_that_come_together_are_few() -> None:
@@ -156,9 +147,7 @@ def test_failures_that_come_together_are_few() -> None:
     failed[[*range(500, 540), *range(1300, 1340), *range(3100, 3140)]] = True
     assert share_interval(failed).missing is Missing.FEW_REQUESTS
     apart = share_interval(np.random.default_rng(9).permutation(failed))
-    assert apart.low is not None
-    assert apart.high is not None
-    assert 0.022 < apart.low < 0.03 < apart.high < 0.039
+    assert 0.022 < present(apart.low) < 0.03 < present(apart.high) < 0.039
 
 
 def test_bounds_that_hold_where_an_interval_is_withheld() -> None:

@@ -16,6 +16,7 @@ from enginebench.records.search import SearchRecord
 from enginebench.records.slo import parse_objectives
 from enginebench.records.view import Judgement, StageView
 from tests.support.analysis.compared import judged_view, run, view
+from tests.support.present import present
 
 SLO = parse_objectives(["ttft_p95=0.5"])
 MET, MISSED, PROBABLY, HARDLY = (1.0, 2000.0), (0.5, 2000.0), (0.96, 100.0), (0.94, 100.0)
@@ -33,9 +34,7 @@ def engine(*loads: Loads, label: str = "vllm", **changes: Any) -> EngineRuns:
 
 
 def capacity(*loads: Loads, **changes: Any) -> Capacity:
-    found = capacity_of(engine(*loads, **changes), SLO)
-    assert found is not None
-    return found
+    return present(capacity_of(engine(*loads, **changes), SLO))
 
 
 @pytest.mark.parametrize(
@@ -74,8 +73,7 @@ def unknown(load: float) -> StageView:
 def test_the_nearest_load_whose_outcome_is_unknown(
     stages: Sequence[StageView], ends: tuple[float | None, ...], load: float | None
 ) -> None:
-    found = capacity_of(EngineRuns("vllm", (run("vllm", stages, objectives=SLO),)), SLO)
-    assert found is not None
+    found = present(capacity_of(EngineRuns("vllm", (run("vllm", stages, objectives=SLO),)), SLO))
     assert (found.load, found.beyond) == ends
     assert found.unknown == load
 
@@ -103,8 +101,7 @@ def test_the_bounds_of_a_capacity_are_confirmed_if_any_load_is(
 def test_loads_are_judged_over_all_repeats() -> None:
     """By itself the second run misses the objective at 8 users."""
     found = capacity({8: (0.99, 300), 16: MISSED}, {8: (0.94, 100), 16: MISSED})
-    verdict = found.at(8)
-    assert verdict is not None
+    verdict = present(found.at(8))
     assert (found.load, verdict.slo.status, verdict.slo.runs, verdict.slo.agreeing) == (8, Status.MET, 2, 1)
 
 
@@ -137,8 +134,7 @@ def test_a_search_has_its_own_certificate(
     searches: Sequence[SearchRecord], load: float | None, beyond: float | None, confirmed: bool, certified: bool
 ) -> None:
     runs = [engine({8: MET, 16: MISSED}, search=each).runs[0] for each in searches]
-    found = capacity_of(EngineRuns("vllm", tuple(runs)), SLO)
-    assert found is not None
+    found = present(capacity_of(EngineRuns("vllm", tuple(runs)), SLO))
     assert (found.load, found.beyond, found.confirmed, found.certified) == (load, beyond, confirmed, certified)
     assert found.estimate == (None if searches[0].estimate is None else 10)
 
@@ -159,8 +155,7 @@ def test_probes_of_one_load_are_judged_together() -> None:
         for k, share in enumerate(((0.99, 300), (0.94, 100)))
     ]
     runs = (run("vllm", stages, objectives=SLO, search=search(8, 12)),)
-    found = capacity_of(EngineRuns("vllm", runs), SLO)
-    assert found is not None
+    found = present(capacity_of(EngineRuns("vllm", runs), SLO))
     assert [(verdict.load, verdict.slo.status, verdict.slo.runs) for verdict in found.verdicts] == [(8, Status.MET, 2)]
     frame = frame_of(runs)
     assert {frame.verdict("vllm", stage.label) for stage in stages} == {found.verdicts[0].slo}

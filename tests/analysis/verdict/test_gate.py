@@ -14,6 +14,7 @@ from enginebench.analysis.verdict.gate import Check, Gate, Result, check, decide
 from enginebench.records.metrics import THROUGHPUT, TTFT, columns
 from enginebench.records.view import Estimate
 from tests.support.analysis.compared import run, view
+from tests.support.present import present
 
 STEADY = (1.0, 1.01, 0.99, 1.005, 0.995)
 COLUMNS = {column.key: column for column in columns("compared")}
@@ -52,9 +53,7 @@ def test_results_by_how_much_worse_it_is(key: str, factor: float, result: Result
     assert found.result is result
     assert found.worse == pytest.approx(worse)
     assert found.change.value == pytest.approx(factor)
-    assert found.change.low is not None
-    assert found.change.high is not None
-    assert found.change.low < factor < found.change.high
+    assert present(found.change.low) < factor < present(found.change.high)
 
 
 def test_p_values_are_those_of_all_checks_together() -> None:

@@ -15,6 +15,7 @@ from enginebench.analysis.write.scale import FONT, Box, Scale, scale_of, width_o
 from enginebench.analysis.write.svg import HEIGHT, WIDTH, svg
 from tests.support.analysis import documents
 from tests.support.analysis.documents import load_figure
+from tests.support.present import present
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -55,8 +56,7 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("standalone", [False, True])
 def test_no_label_covers_another_or_leaves_the_picture(name: str, standalone: bool) -> None:
-    figure = FIGURES[name]
-    assert figure is not None
+    figure = present(FIGURES[name])
     labels = texts(svg(figure, standalone=standalone))
     for k, (text, box) in enumerate(labels):
         assert box.left >= 0, text
@@ -67,8 +67,7 @@ def test_no_label_covers_another_or_leaves_the_picture(name: str, standalone: bo
 
 
 def test_a_chart_names_its_axes_its_engines_and_its_limit() -> None:
-    figure = FIGURES["contenders"]
-    assert figure is not None
+    figure = present(FIGURES["contenders"])
     shown = {text for text, _ in texts(svg(figure))}
     assert {"TTFT p95, s (logarithmic)", "users", "8", "10", "24", "28", "a", "b", "SLO ≤ 0.6 s"} <= shown
 
@@ -114,8 +113,7 @@ def test_labels_cannot_hold_markup() -> None:
 
 
 def test_engines_keep_their_colours_and_can_be_hidden() -> None:
-    figure = FIGURES["contenders"]
-    assert figure is not None
+    figure = present(FIGURES["contenders"])
     drawing = svg(figure, {"a": 5, "b": 2})
     assert drawing.count('<g class="s5"') == drawing.count('<g class="s2"') == 2, "points and name"
     assert ":root" not in drawing, "a page has the colours"

@@ -25,6 +25,7 @@ from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.loadtests import naive_client
 from tests.support.loadtests.locust_process import ROOT
 from tests.support.loadtests.run_command import ENVIRONMENT
+from tests.support.present import present
 
 REFEREE = [sys.executable, "-m", "enginebench", "referee", "--ttft", "100ms", "--itl", "100ms"]
 NAIVE = [sys.executable, str(ROOT / "tests/support/loadtests/naive_client.py")]
@@ -160,8 +161,7 @@ def test_results_are_found_in_a_folder_among_other_files(tmp_path: Path) -> None
     (tmp_path / "inputs.json").write_text("{}")
     (tmp_path / "deep").mkdir()
     other_tools.vllm_bench(tmp_path / "deep" / "bench.json")
-    loads = reported_results(tmp_path)
-    assert loads is not None
+    loads = present(reported_results(tmp_path))
     assert loads[1] == tmp_path / "deep" / "bench.json"
     later = loads[1].stat().st_mtime + 1
     assert reported_results(tmp_path, later) is None, "of an earlier run"
@@ -169,10 +169,8 @@ def test_results_are_found_in_a_folder_among_other_files(tmp_path: Path) -> None
 
 def test_a_benchmark_report_is_compared_by_its_statistics(tmp_path: Path) -> None:
     other_tools.benchmark_report(tmp_path / "report.yaml")
-    load = reported_results(tmp_path)
-    assert load is not None
-    observation = observe(*load, tmp_path / "runs", "reported")
-    assert observation is not None
+    load = present(reported_results(tmp_path))
+    observation = present(observe(*load, tmp_path / "runs", "reported"))
     assert observation.sent == observation.stage.requests > 0
     assert observation.stage.value("ttft", "p50") is not None
     assert (observation.in_flight, observation.gap_variation) == (None, None), "it has no single requests"

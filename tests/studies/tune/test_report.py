@@ -21,6 +21,7 @@ from enginebench.studies.tune.score import MEASURES, score_of, summary_of
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.measured_run import MeasuredRun, RunFailed
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, stages_of
+from tests.support.present import present
 from tests.support.tuning import SLO, scripted_race
 
 RATIO = Estimate(1.03, 0.98, 1.08, 30)
@@ -62,17 +63,14 @@ def test_a_confirmed_variant_is_served_next(tmp_path: Path, monkeypatch: pytest.
     text = sentence(document.answer)
     assert text.startswith(("concurrency=2 has 1.3", "concurrency=2 has 1.4"))
     assert text.endswith(" the goodput of default, confirmed in 7 fresh pairs of runs.")
-    assert document.next is not None
-    assert next_line(document.next) == "Serve with concurrency=2"
-    assert next_command(document.next) == "enginebench serve fake -o concurrency=2"
-    assert document.candidates is not None
-    states = [row[-1].text for row in document.candidates.rows]  # type: ignore[union-attr]
+    assert next_line(present(document.next)) == "Serve with concurrency=2"
+    assert next_command(present(document.next)) == "enginebench serve fake -o concurrency=2"
+    states = [row[-1].text for row in present(document.candidates).rows]  # type: ignore[union-attr]
     assert states == ["confirmed", "compared with", "failed"]
     (failed,) = (section for section in document.sections if section.key == "failed")
     assert "out of memory." in str(failed.blocks)
-    assert document.figure is not None
-    assert document.figure.kind == "pareto"
-    assert len(document.figure.series) == 2
+    assert present(document.figure).kind == "pareto"
+    assert len(present(document.figure).series) == 2
     confirmed = document.frame.filter(document.frame["statistic"] == "confirmed ratio")
     assert confirmed["engine"].to_list() == ["concurrency=2"]
     assert 1.3 < confirmed["low"][0] < confirmed["value"][0] < 1.6
@@ -97,8 +95,7 @@ def test_a_race_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     document = race(tmp_path, dict(TPOTS), monkeypatch, most=4)
     assert sentence(document.answer) == "The race is not over: 3 of 3 variants are left."
     assert document.exit_code == 3
-    assert document.next is not None
-    assert document.next.command == COMMAND
+    assert present(document.next).command == COMMAND
     lines = (tmp_path / RUN_LINES).read_text()
     assert race(tmp_path, dict(TPOTS), monkeypatch).exit_code == 0
     assert (tmp_path / RUN_LINES).read_text().startswith(lines)
@@ -118,8 +115,7 @@ def test_an_unconfirmed_leader_is_tuned_alone(tmp_path: Path, monkeypatch: pytes
         "concurrency=2 has 1.03× [0.980, 1.08] the goodput of default in 30 fresh pairs of runs: not confirmed; "
         "about 61 more rounds are needed."
     )
-    assert document.next is not None
-    assert next_line(document.next) == "Tune concurrency=2 alone in longer runs, which vary less"
+    assert next_line(present(document.next)) == "Tune concurrency=2 alone in longer runs, which vary less"
     assert document.exit_code == 3
 
 
