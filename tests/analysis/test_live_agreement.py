@@ -22,14 +22,14 @@ import pytest
 from enginebench.analysis.frame import Frame, frame_of
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.records.metrics import ATTAINMENT, FAILURE_SHARE, GOODPUT, PERCENTILES, THROUGHPUT, Metric
+from enginebench.records.metrics import ATTAINMENT, BY_NAME, FAILURE_SHARE, GOODPUT, PERCENTILES, THROUGHPUT, Metric
 from enginebench.records.request import UNJUDGED, RequestRecord
-from enginebench.records.rules import is_failure
+from enginebench.records.rules import is_failure, nearest_rank
 from enginebench.records.slo import RunObjectives
 from enginebench.records.view import Missing, StageView
 from enginebench.settings.system import free_port
 from grafana import load_promql
-from loadtests.harness.live.buckets import GROWTH
+from loadtests.harness.live.buckets import GROWTH, edges_around
 from loadtests.harness.live.live_json import LiveDocument, read_live
 from loadtests.harness.live.live_text import slo_text
 from loadtests.harness.live.metric_families import EXPORTED, PREFIX, name_of
@@ -167,6 +167,30 @@ def test_every_bucket_of_prometheus_has_the_records_in_it(run: Run, metric: Metr
             expected.update(edges[bisect_left(edges, value) :])
     assert {float(edge): count for edge, count in buckets.items() if count} == expected
     assert metric.name != "e2e_user" or run.limit in edges, "so that the share within the objective is exact"
+
+
+def test_the_last_scrape_sees_the_end(run: Run) -> None:
+    (series,) = asked(run.api, None, f"last_over_time({PREFIX}run_info[5m])")
+    told = [series["metric"][name] for name in ("run", "scenario", "engine")]
+    assert told == [run.run_id, "concurrent", "scripted"]
+    for name in ("in_flight", "users"):
+        assert run.ask(f"last_over_time({PREFIX}{name}[5m])")[STAGES[-1]] == 0
+    index = run.ask(f"last_over_time({PREFIX}stage_index[5m])")
+    assert index.pop(STAGES[-1]) == 1
+    assert index in ({STAGES[0]: 0}, {}), "nothing was scraped of a stage that a slow machine hurried through"
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9])
+@pytest.mark.parametrize("name", ["ttft_user", "tpot", "e2e_user"])
+def test_a_percentile_of_prometheus_is_in_the_exported_bucket_of_the_exact_one(run: Run, name: str, q: float) -> None:
+    values = [math.inf if is_failure(record.outcome) else BY_NAME[name].read(record) for record in run.records]
+    known = sorted(value for value in values if value is not None)
+    exact = known[nearest_rank(len(known), q) - 1]
+    limits = {"e2e_user": [run.limit], "ttft_user": [0.5]}
+    edges = edges_around(limits.get(name, []))
+    place = bisect_left(edges, exact)
+    (found,) = run.ask(run.board(load_promql.quantile(q, f"{PREFIX}{name}_seconds"))).values()
+    assert edges[place - 1] <= found <= edges[place]
 
 
 def test_every_surface_gives_the_same_verdict(run: Run) -> None:
