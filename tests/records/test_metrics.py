@@ -27,7 +27,10 @@ from enginebench.records.request import RequestRecord
 from tests.support.records import MS, record
 from tests.support.servers.served import ROOT
 
-NOT_SENT = {"t_send": None, "t_first": None, "t_first_out": None, "t_last": None, "read_first": None}
+NOT_SENT: dict[str, Any] = {"t_send": None, "t_first": None, "t_first_out": None, "t_last": None, "read_first": None}
+ONE_CHUNK: dict[str, Any] = {"chunks": 1, "first_chunk_tokens": 12, "icl": (), "t_last": 301 * MS}
+NOT_STREAMED: dict[str, Any] = {"streamed": False, "t_first": None, "t_first_out": None, "icl": (), "chunks": 0}
+IN_ONE_PIECE = NOT_STREAMED | {"read_first": None}
 
 # By hand, from RECORD: scheduled at 0, sent at 1 ms, first token at 301 (read at 302), last at 501; 12 tokens in three
 # chunks, the first of which had two; 50 ms and 150 ms between them.
@@ -56,49 +59,29 @@ def test_every_metric_of_a_whole_answer_has_the_value_computed_by_hand() -> None
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        pytest.param({"first_chunk_tokens": None}, {"tpot": 0.025}, id="unknown first chunk: the mean chunk, 12 ÷ 3"),
-        pytest.param(
-            {"unseen_tokens": 5}, {"tpot": 0.040, "ntpot": 0.500 / 12}, id="hidden reasoning: 7 seen, 2 of them first"
-        ),
-        pytest.param(
-            {"unseen_tokens": 6, "first_chunk_tokens": None}, {"tpot": 0.050}, id="both: 6 seen, 2 in the mean chunk"
-        ),
-        pytest.param(
-            {"chunks": 1, "first_chunk_tokens": 12, "icl": (), "t_last": 301 * MS},
+        ({"first_chunk_tokens": None}, {"tpot": 0.025}),  # unknown first chunk: the mean chunk, 12 ÷ 3
+        ({"unseen_tokens": 5}, {"tpot": 0.040, "ntpot": 0.500 / 12}),  # hidden reasoning: 7 seen, 2 of them first
+        ({"unseen_tokens": 6, "first_chunk_tokens": None}, {"tpot": 0.050}),  # both: 6 seen, 2 in the mean chunk
+        (
+            ONE_CHUNK | {"first_chunk_tokens": 12},
             {"tpot": None, "ttft": 0.3, "e2e": 0.3, "ntpot": 0.025, "stall": None},
-            id="one chunk has no time per token",
         ),
-        pytest.param(
-            {"chunks": 1, "first_chunk_tokens": None, "icl": (), "t_last": 301 * MS},
-            {"tpot": None},
-            id="one chunk of unknown size neither",
-        ),
-        pytest.param({"t_last": 301 * MS}, {"tpot": None}, id="all chunks in one read: no time passed between them"),
-        pytest.param({"output_tokens": 2}, {"tpot": None, "ntpot": 0.250}, id="no token after the first chunk"),
-        pytest.param({"output_tokens": None}, {"tpot": None, "ntpot": None, "e2e": 0.5}, id="uncounted tokens"),
-        pytest.param({"output_tokens": 0}, {"tpot": None, "ntpot": None}, id="no tokens"),
-        pytest.param({"t_first_out": 401 * MS}, {"ttfo": 0.400, "ttft": 0.300}, id="reasoning came first"),
-        pytest.param({"t_first_out": None}, {"ttfo": None, "ttft": 0.300}, id="nothing but reasoning"),
-        pytest.param(
-            NOT_SENT | {"icl": ()}, dict.fromkeys(WHOLE, None), id="never sent: nothing was observed, and nothing is 0"
-        ),
-        pytest.param(
-            {"t_connect": 500_000, "t_send": 3 * MS},
-            {"send_lag": 0.0005, "connect": 0.0025, "ttft": 0.298},
-            id="opening a connection is neither send lag nor the server's time",
-        ),
-        pytest.param(
-            NOT_SENT | {"t_connect": 2 * MS}, {"send_lag": 0.002, "connect": None}, id="it could not be opened"
-        ),
-        pytest.param({"stamps": "user"}, {"client_lag": None}, id="without kernel stamps the client's lag is unknown"),
-        pytest.param({"server_prefill": None}, {"delivery": None}, id="a server that sends no timing"),
-        pytest.param(
-            {"t_first": None, "t_first_out": None, "read_first": None, "icl": (), "chunks": 0, "streamed": False},
-            {"ttft": None, "tpot": None, "e2e": 0.500, "ntpot": 0.500 / 12},
-            id="an answer in one piece",
-        ),
+        (ONE_CHUNK | {"first_chunk_tokens": None}, {"tpot": None}),
+        ({"t_last": 301 * MS}, {"tpot": None}),  # all chunks in one read: no time passed between them
+        ({"output_tokens": 2}, {"tpot": None, "ntpot": 0.250}),  # no token after the first chunk
+        ({"output_tokens": None}, {"tpot": None, "ntpot": None, "e2e": 0.5}),
+        ({"output_tokens": 0}, {"tpot": None, "ntpot": None}),
+        ({"t_first_out": 401 * MS}, {"ttfo": 0.400, "ttft": 0.300}),  # reasoning came first
+        ({"t_first_out": None}, {"ttfo": None, "ttft": 0.300}),  # nothing but reasoning
+        (NOT_SENT | {"icl": ()}, dict.fromkeys(WHOLE)),
+        # Opening a connection is neither send lag nor the server's time.
+        ({"t_connect": 500_000, "t_send": 3 * MS}, {"send_lag": 0.0005, "connect": 0.0025, "ttft": 0.298}),
+        (NOT_SENT | {"t_connect": 2 * MS}, {"send_lag": 0.002, "connect": None}),  # it could not be opened
+        ({"stamps": "user"}, {"client_lag": None}),
+        ({"server_prefill": None}, {"delivery": None}),
+        (IN_ONE_PIECE, {"ttft": None, "tpot": None, "e2e": 0.500, "ntpot": 0.500 / 12}),
     ],
-)  # fmt: skip
+)
 def test_what_was_not_observed_is_none(changes: dict[str, Any], expected: dict[str, float | None]) -> None:
     found = {name: BY_NAME[name].read(record(**changes)) for name in expected}
     assert found == pytest.approx(expected, abs=1e-12)

@@ -42,28 +42,28 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def test_two_requests_by_hand() -> None:
-    """The first is prefilled at once: 10 + 1 + 10 ms. The second comes meanwhile and joins the step from 21 ms on, of
-    10 + 2 + 20 ms. Both have a token more at 65 ms; the first is over then, the second needs one step alone."""
-    model = engine(slots=8)
-    served = simulate(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
-    assert served.first.tolist() == pytest.approx([0.021, 0.053])
-    assert served.last.tolist() == pytest.approx([0.065, 0.076])
+TWO = (np.array([0.0, 0.005]), Lengths(np.array([100.0, 200.0]), np.array([3.0, 3.0])))
+AT_ONCE = (np.zeros(2), Lengths(np.zeros(2), np.array([2.0, 2.0])))
 
 
-def test_decoding_pauses_for_prefill() -> None:
-    """The second prompt's step holds it alone: 10 + 1 + 20 ms, in which the first gets nothing."""
-    model = engine(slots=8, pauses=True)
-    served = simulate(model, np.array([0.0, 0.005]), lengths([100, 200], [3, 3]), rng())
-    assert served.first.tolist() == pytest.approx([0.021, 0.052])
-    assert served.last.tolist() == pytest.approx([0.076, 0.076])
-
-
-def test_one_slot_serves_one_after_the_other() -> None:
-    model = engine(slots=1, delivery=0.002)
-    served = simulate(model, np.array([0.0, 0.0]), lengths([0, 0], [2, 2]), rng())
-    assert served.first.tolist() == pytest.approx([0.013, 0.035])
-    assert served.last.tolist() == pytest.approx([0.024, 0.046])
+@pytest.mark.parametrize(
+    ("settings", "asked", "first", "last"),
+    [
+        # The first is prefilled at once: 10 + 1 + 10 ms. The second comes meanwhile and joins the step from 21 ms on,
+        # of 10 + 2 + 20 ms. Both have a token more at 65 ms; the first is over then, the second needs one step alone.
+        ({"slots": 8}, TWO, [0.021, 0.053], [0.065, 0.076]),
+        # The second prompt's step holds it alone: 10 + 1 + 20 ms, in which the first gets nothing.
+        ({"slots": 8, "pauses": True}, TWO, [0.021, 0.052], [0.076, 0.076]),
+        # One slot serves one after the other.
+        ({"slots": 1, "delivery": 0.002}, AT_ONCE, [0.013, 0.035], [0.024, 0.046]),
+    ],
+)
+def test_two_requests_by_hand(
+    settings: dict[str, Any], asked: tuple[Floats, Lengths], first: list[float], last: list[float]
+) -> None:
+    served = simulate(engine(**settings), *asked, rng())
+    assert served.first.tolist() == pytest.approx(first)
+    assert served.last.tolist() == pytest.approx(last)
 
 
 @pytest.mark.parametrize("pauses", [False, True])

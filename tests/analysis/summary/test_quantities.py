@@ -160,15 +160,15 @@ DRAFTS = [100.0 * k for k in range(10)]
 HALF, DOUBLE = [50.0 * k for k in range(10)], [200.0 * k for k in range(10)]
 
 
+def counters(pattern: str, **values: list[float]) -> dict[str, list[float]]:
+    return {pattern.format(name): series for name, series in values.items()}
+
+
 @pytest.mark.parametrize(
     ("series", "length", "rate"),
     [
         pytest.param(
-            {
-                "vllm:spec_decode_num_drafts_total": DRAFTS,
-                "vllm:spec_decode_num_draft_tokens_total": DOUBLE,
-                "vllm:spec_decode_num_accepted_tokens_total": HALF,
-            },
+            counters("vllm:spec_decode_num_{}_total", drafts=DRAFTS, draft_tokens=DOUBLE, accepted_tokens=HALF),
             1.5, 0.25, id="vLLM",
         ),
         pytest.param(
@@ -177,11 +177,8 @@ HALF, DOUBLE = [50.0 * k for k in range(10)], [200.0 * k for k in range(10)]
         ),
         pytest.param({"sglang:spec_accept_length": [0.0] * 10}, None, None, id="SGLang without speculation"),
         pytest.param(
-            {
-                "trtllm_spec_decode_num_draft_tokens_total": DOUBLE,
-                "trtllm_spec_decode_num_accepted_tokens_total": HALF,
-                "trtllm_spec_decode_acceptance_length": [2.0] * 10,
-            },
+            counters("trtllm_spec_decode_num_{}_total", draft_tokens=DOUBLE, accepted_tokens=HALF)
+            | {"trtllm_spec_decode_acceptance_length": [2.0] * 10},
             2.0, 0.25, id="TensorRT-LLM",
         ),
         pytest.param({"vllm:spec_decode_num_drafts_total": [7.0] * 10}, None, None, id="nothing drafted"),
