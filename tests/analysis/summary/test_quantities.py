@@ -13,7 +13,7 @@ from enginebench.analysis.summary.run_summary import summarise
 from enginebench.records.load import Rate
 from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import TelemetrySample
-from enginebench.records.view import Estimate, Missing
+from enginebench.records.view import EMPTY, Estimate, Missing
 from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import FAILED, Engine, in_order, record, simulate, stages_of
 
@@ -75,6 +75,12 @@ def test_where_nothing_came_the_throughput_is_0(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, [record(k, 3 * SECOND + k, **FAILED) for k in range(30)])
     assert stage.value("throughput") == 0
     assert "token_counts" not in {finding.kind for finding in stage.findings}
+
+
+def test_a_metric_that_nothing_has_is_empty(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND, **WHOLE)])
+    assert (stage.metrics["ttft"], stage.metrics["stall"], stage.metrics["icl"].n) == (EMPTY, EMPTY, 0)
+    assert stage.estimate("ttft", "p99").missing is Missing.NOT_OBSERVED
 
 
 def test_littles_law_is_not_asked_of_a_short_window(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.frame import frame_of
 from enginebench.analysis.reports import report_document
-from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.start import start
 from enginebench.analysis.summary.run_summary import RunSummary, summarise
 from enginebench.analysis.write.cells import show
@@ -71,9 +70,3 @@ def test_the_report_answers_with_the_fastest_start(tmp_path: Path) -> None:
     assert not start(frame).blocks  # the first screen has the table
     stored = document.frame.filter(metric="cold_start", engine="slow").drop_nulls("value")["value"].to_list()
     assert stored == pytest.approx([8.1, 8.1])  # of the run, and of all runs of the engine
-
-
-def test_candidates_have_a_column(tmp_path: Path) -> None:
-    table = by_engine(frame_of([run_of(tmp_path)]), (), None)
-    place = [column.title for column in table.columns].index("cold start")
-    assert show(table.rows[0][place]).text == "8.10 s"

@@ -92,12 +92,6 @@ def test_speed_and_throughput_follow_the_law(told: Told) -> None:
     assert busy.value("throughput", "value") == pytest.approx(PLACES / TPOT, rel=0.15)
 
 
-def test_a_load_that_was_looked_at_briefly_counts_once(told: Told) -> None:
-    loads = [stage.load for stage in told.summary.stages]
-    assert len(loads) == len(set(loads)) < len(read_meta(told.run).stages)
-    assert not any("#" in stage.label for stage in told.summary.stages)
-
-
 def test_the_next_command_asks_the_same_and_works_when_it_is_pasted(told: Told, tmp_path: Path) -> None:
     (command,) = (line for line in told.stdout.splitlines() if line.strip().startswith("enginebench run capacity"))
     words = shlex.split(command)

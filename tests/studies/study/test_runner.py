@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +30,7 @@ from tests.support.loadtests.locust_process import listens
 from tests.support.loadtests.run_command import processes_forked
 
 PATIENCE = 180.0  # seconds that a busy machine may take for anything here
+DAY = "2026-11-02T10:00:00+00:00"
 USERS = StudyPart(
     "users", "load", "concurrent", settings={"stages": "2", "stage_seconds": 1, "output_tokens": "4"}, seconds=1
 )
@@ -52,35 +54,13 @@ class Here(Lacking):
         return self._reasons.get(engine.label)
 
 
-def study(
-    folder: Path,
-    *parts: StudyPart,
-    engines: tuple[StudyEngine, ...] = (FAST,),
-    repeats: int = 1,
-    keep_loaded: bool = False,
-) -> StudyFolder:
-    grid = Grid(
-        title="Small",
-        baseline=engines[0].label,
-        models=(MODEL,),
-        engines=engines,
-        parts=parts,
-        repeats=repeats,
-        keep_loaded=keep_loaded,
-    )
+def study(folder: Path, *parts: StudyPart, engines: tuple[StudyEngine, ...] = (FAST,), **more: Any) -> StudyFolder:
+    """One repeat, unless `more` of the grid says otherwise."""
+    given: dict[str, Any] = {"baseline": engines[0].label, "repeats": 1} | more
+    grid = Grid(title="Small", models=(MODEL,), engines=engines, parts=parts, **given)
+    facts = StudyFacts(name="small", variants=(), grid=grid, command=(), commit=None, started_at=DAY, host={})
     folder.mkdir(exist_ok=True)
-    write_facts(
-        folder,
-        StudyFacts(
-            name="small",
-            variants=(),
-            grid=grid,
-            command=(),
-            commit=None,
-            started_at="2026-11-02T10:00:00+00:00",
-            host={},
-        ),
-    )
+    write_facts(folder, facts)
     return load_study(folder)
 
 

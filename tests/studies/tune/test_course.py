@@ -1,6 +1,6 @@
 """What runs next follows from the scores alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +17,7 @@ class Stopped(Exception):
     pass
 
 
-def play(score: Score, batches: Sequence[Sequence[str]] = (NAMES[1:],), stop: int = 1000) -> tuple[Course, list[str]]:
+def play(score: Score, stop: int = 1000) -> tuple[Course, list[str]]:
     """Return the course, and the variants that ran: "3 a" in round 3. It is stopped after some runs."""
     ran: list[str] = []
 
@@ -29,8 +29,7 @@ def play(score: Score, batches: Sequence[Sequence[str]] = (NAMES[1:],), stop: in
 
     course = Course("default", "seed", scored)
     try:
-        for batch in batches:
-            course.enter(batch)
+        course.enter(NAMES[1:])
         course.run()
     except Stopped:
         pass
@@ -62,24 +61,11 @@ def test_a_default_that_leads_needs_no_confirmation() -> None:
     assert course.pairs == []
 
 
-def test_a_variant_that_fails_is_dropped() -> None:
-    course, ran = play(lambda name, number: None if name == "b" else noisy(name, number))
-    assert course.failed == {"b"}
-    assert [run.split()[1] for run in ran].count("b") == 1
-    assert course.left in (["default"], ["a"])
-
-
 def test_a_winner_that_fails_in_the_confirmation_never_wins() -> None:
     course, _ = play(lambda name, number: None if name == "b" and number > 7 else noisy(name, number))
     assert course.failed == {"b"}
     assert course.left in (["default"], ["a"])
     assert course.confirmation.outcome is not TuneOutcome.OPEN
-
-
-def test_proposals_run_in_batches_next_to_the_default() -> None:
-    course, ran = play(noisy, batches=[["a", "b"], ["c"]])
-    assert sorted(ran[:5]) == ["0 a", "0 b", "0 default", "1 c", "1 default"]
-    assert course.winner == "b"
 
 
 def test_a_course_that_was_stopped_goes_on_the_same_way() -> None:

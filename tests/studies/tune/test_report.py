@@ -76,12 +76,6 @@ def test_a_confirmed_variant_is_served_next(tmp_path: Path, monkeypatch: pytest.
     assert 1.3 < confirmed["low"][0] < confirmed["value"][0] < 1.6
 
 
-def test_no_variant_beats_a_default_that_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = race(tmp_path, {**TPOTS, "concurrency=2": 0.035}, monkeypatch)
-    assert sentence(document.answer) == "No variant beats default, which led 3 variants in the race."
-    assert (document.exit_code, document.next) == (0, None)
-
-
 def test_a_default_that_serves_nothing_within_the_slo_has_no_ratio(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
