@@ -54,6 +54,10 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names if (node.module or "") in ROOMS)
 
 
+def tops(path: Path) -> set[str]:
+    return {module.partition(".")[0] for module in imported(path)}
+
+
 def files(room: str) -> list[Path]:
     """Those of the room alone, without a room inside it."""
     inside = [ROOT / other.replace(".", "/") for other in ROOMS if other.startswith(room + ".")]
@@ -102,23 +106,18 @@ def test_no_folders_of_the_load_tests_import_each_other_in_a_circle() -> None:
 
 def test_only_the_load_tests_import_what_patches_the_process() -> None:
     for path in [ROOT / "enginebench" / "cli.py", *(p for room in ROOMS if room != "loadtests" for p in files(room))]:
-        tops = {module.partition(".")[0] for module in imported(path)}
-        assert not tops & {"locust", "gevent", "geventhttpclient"}, path
+        assert not tops(path) & {"locust", "gevent", "geventhttpclient"}, path
 
 
 def test_the_records_import_msgspec_and_nothing_heavier() -> None:
     """Every process that makes load imports them."""
     for path in files(RECORDS):
-        tops = {module.partition(".")[0] for module in imported(path)}
-        assert tops <= sys.stdlib_module_names | {"enginebench", "msgspec"}, path
+        assert tops(path) <= sys.stdlib_module_names | {"enginebench", "msgspec"}, path
 
 
 @pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)
 def test_what_runs_in_foreign_environments_is_plain_standard_library(name: str) -> None:
-    for module in imported(ROOT / name):
-        top = module.partition(".")[0]
-        ours = {"engines", "enginebench"}
-        assert top in sys.stdlib_module_names or top in ours, f"{name} imports {module}"
+    assert tops(ROOT / name) <= sys.stdlib_module_names | {"engines", "enginebench"}
 
 
 def test_only_users_and_scenarios_import_locust() -> None:
@@ -126,7 +125,7 @@ def test_only_users_and_scenarios_import_locust() -> None:
     users = ROOT / "loadtests/harness/users"
     scenarios = set((ROOT / "loadtests").glob("*.py"))
     for path in files("loadtests"):
-        if "locust" in {module.partition(".")[0] for module in imported(path)}:
+        if "locust" in tops(path):
             assert path.is_relative_to(users) or path in scenarios, path
 
 
@@ -139,18 +138,19 @@ def test_the_packages_that_a_scenario_enters_by_import_nothing_heavy() -> None:
     assert (ROOT / "loadtests/harness/__init__.py").read_text() == ""
 
 
+HEAVY = ("torch", "transformers", "polars", "fastapi", "uvicorn")
+CLIS = [f"{room}.cli" for room in ("enginebench", *ROOMS) if (ROOT / room.replace(".", "/") / "cli.py").exists()]
+
+
 @pytest.mark.parametrize(
-    "room", [room for room in ("enginebench", *ROOMS) if (ROOT / room.replace(".", "/") / "cli.py").exists()]
+    ("module", "heavy"),
+    [
+        *((cli, (*HEAVY, "locust", "gevent")) for cli in CLIS),
+        # A process that makes load imports nothing that serves or analyses.
+        ("loadtests.concurrent", (*HEAVY, "scipy", "numpy", "tokenizers")),
+    ],
 )
-def test_help_of_every_room_is_light(room: str) -> None:
-    heavy = ("torch", "transformers", "locust", "gevent", "polars", "fastapi", "uvicorn")
-    code = f"import {room}.cli, sys; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
-
-
-def test_a_process_that_makes_load_imports_nothing_that_serves_or_analyses() -> None:
-    heavy = ("polars", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
-    code = f"import loadtests.concurrent, sys; print([m for m in {heavy} if m in sys.modules])"
+def test_help_and_load_are_light(module: str, heavy: tuple[str, ...]) -> None:
+    code = f"import {module}, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

