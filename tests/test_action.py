@@ -1,7 +1,5 @@
 """The GitHub Action runs here in a clean environment, and the workflows have no mistakes that actionlint knows."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

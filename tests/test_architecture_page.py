@@ -1,7 +1,5 @@
 """docs/architecture.md: its four examples are carried out on a copy of the tree, and touch no file that it hides."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

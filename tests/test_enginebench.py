@@ -1,7 +1,5 @@
 """The command line: mistyped commands, and output that cannot be written."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 A new case is one row of a table.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

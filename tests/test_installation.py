@@ -1,7 +1,5 @@
 """What people install works: the wheel, in an environment without development packages, used from another folder."""
 
-from __future__ import annotations
-
 import csv
 import importlib.metadata
 import io

@@ -1,7 +1,5 @@
 """One set of runs through every surface: what appears twice is equal, and every verdict has the same words."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

@@ -1,7 +1,5 @@
 """The Python API is as strict as the commands."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

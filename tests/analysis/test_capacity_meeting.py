@@ -1,8 +1,6 @@
 """A capacity meeting, acted out: two servers of known laws, an SLO of two objectives, a peak and a price. Every number
 of the plan is checked against the laws."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The promises of the design, on copies of the program: a metric, a finding, a section and the code of a missing value
 that are declared there reach every surface."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

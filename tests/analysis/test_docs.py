@@ -1,7 +1,5 @@
 """docs/metrics.md says what the code does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Figures: titles as tables have them, each latency once, and one unit on each axis."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

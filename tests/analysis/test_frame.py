@@ -1,7 +1,5 @@
 """Engines ranked, judged and compared once, and the table in which every number can be found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`enginebench gate`: exit codes, the table, JUnit XML and Markdown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ the whole run: counts and shares are equal to those of its records, and a percen
 the exact one.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from bisect import bisect_left

@@ -2,8 +2,6 @@
 
 Of synthetic records with every outcome. A real run is in tests/loadtests/scenarios/test_ruler.py."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """The notebook of the Python API prints what is stored in it."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -6,8 +6,6 @@ tests of its own room, images and clusters by `make test-containers` and `tests/
 `enginebench doctor` by `tests/test_installation.py`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

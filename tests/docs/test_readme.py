@@ -1,7 +1,5 @@
 """README's results are those of the committed records."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line as it is written down: no secrets, no paths of the machine where it was typed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The contract on disk: what is written can be read back, whatever a crash or another version did to it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The rules: of one request by hand, and of whole columns, which must say the same."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any, get_args

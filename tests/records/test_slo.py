@@ -1,7 +1,5 @@
 """Objectives as they are typed, and one request judged by them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A command's flags come from declared settings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

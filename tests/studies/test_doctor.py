@@ -1,7 +1,5 @@
 """`enginebench doctor`: what a person reads, and which command comes next."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

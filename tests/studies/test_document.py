@@ -1,7 +1,5 @@
 """The document of a whole study, of the records of simulated engines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Records to start a test from: one whole request, one whole run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

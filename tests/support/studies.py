@@ -1,7 +1,5 @@
 """A study's folder with the records of simulated engines."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

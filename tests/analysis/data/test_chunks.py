@@ -1,7 +1,5 @@
 """Gaps and arrivals of many requests against NumPy on all of them at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 from enginebench.analysis.data.graded import Graded, graded_by_load

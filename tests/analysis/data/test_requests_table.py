@@ -1,7 +1,5 @@
 """Lines into a table: what is read, and what is skipped. Metrics by hand: tests/records/test_metrics.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What is a run, which one is meant, and what is said of a folder that is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

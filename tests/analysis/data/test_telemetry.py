@@ -1,7 +1,5 @@
 """Samples as columns: one value of each quantity a second, whatever names and labels the server gave it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

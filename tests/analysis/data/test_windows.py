@@ -1,7 +1,5 @@
 """Where a stage's steady window begins and ends, also of runs that were killed."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

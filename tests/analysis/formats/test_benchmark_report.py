@@ -1,7 +1,5 @@
 """llm-d's Benchmark Report: what is written is valid and has the report's numbers; reports of others are runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

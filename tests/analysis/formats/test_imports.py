@@ -1,7 +1,5 @@
 """Results of other tools as runs: their numbers come out again, and what they lack is said and never guessed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Predictions of loads that had no part in the fit, on servers whose law is known."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

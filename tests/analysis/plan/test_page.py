@@ -1,7 +1,5 @@
 """The page of a plan: its sliders start at the document's numbers, and count from what was measured."""
 
-from __future__ import annotations
-
 import html
 import re
 import shutil

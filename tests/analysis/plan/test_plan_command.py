@@ -1,7 +1,5 @@
 """`enginebench plan`: usage errors and exit codes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replicas and costs of candidates: from the measured capacity, by the simulation, in order."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The number of replicas: the fewest with which 95 % of the simulated futures meet every objective."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The simulation of a replica: by hand, against theory, and against a simulation that computes every token."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """What a step costs, from steps as a disturbed client sees them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

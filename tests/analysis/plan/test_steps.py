@@ -1,7 +1,5 @@
 """Recovering an engine's steps, and what they cost, from the records of a server whose law is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

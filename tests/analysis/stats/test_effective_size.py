@@ -1,7 +1,5 @@
 """Requests that are correlated, repeat in cycles, or belong to users who differ; ranks and cosines against SciPy's."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

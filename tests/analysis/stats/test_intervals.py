@@ -3,8 +3,6 @@
 Short simulations of them are in tests/validation/statistics/.
 """
 
-from __future__ import annotations
-
 import math
 import time
 

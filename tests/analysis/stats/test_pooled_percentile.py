@@ -1,7 +1,5 @@
 """Percentiles over the requests of several runs: exact, and on the same side of a limit as the verdict."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

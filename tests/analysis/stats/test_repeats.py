@@ -1,7 +1,5 @@
 """Ratios and winners from repeated runs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

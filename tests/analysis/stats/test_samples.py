@@ -1,7 +1,5 @@
 """Two samples of runs: ratios, p values and the least error of a difference, worked out by hand."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Initial transients and trends."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from enginebench.analysis.stats.steadiness import steadiness

@@ -1,7 +1,5 @@
 """Intervals of tails and shares when requests come in bursts, and when users differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

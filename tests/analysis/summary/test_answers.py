@@ -1,7 +1,5 @@
 """Findings of requests, prompts and answers: each has a run that causes it, and a good run has none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

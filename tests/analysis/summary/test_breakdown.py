@@ -1,7 +1,5 @@
 """Parts of a stage's requests: the classes of a mix, and the turns of conversations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

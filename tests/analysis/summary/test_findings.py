@@ -1,7 +1,5 @@
 """The table of kinds: what is added to it is found, and what was not observed is no fault."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What speaks against the load generator: lateness, lost processes, missing users, calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From the names on a command line to runs: every command takes the same, also where nothing can be written."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

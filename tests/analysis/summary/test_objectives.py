@@ -1,7 +1,5 @@
 """Objectives: their three answers, attainment and goodput."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Collection

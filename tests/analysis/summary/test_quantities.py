@@ -1,7 +1,5 @@
 """The numbers of a steady window, by hand on small runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

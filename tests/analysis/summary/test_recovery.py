@@ -1,7 +1,5 @@
 """What users felt of a burst or of a killed server, and when it was over: from runs whose answers are known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Windows that are not steady, and stages whose load was not the planned one."""
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 import random

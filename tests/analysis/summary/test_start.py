@@ -1,7 +1,5 @@
 """The cold start of a server and its phases, from a run's events, what its server told, and the first request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

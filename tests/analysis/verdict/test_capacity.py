@@ -1,7 +1,5 @@
 """Capacity: the highest load that is met with no lower one missed, the lowest that is missed, and certificates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

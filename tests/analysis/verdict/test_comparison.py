@@ -1,7 +1,5 @@
 """Pairs by time stamps, the order of candidates, Holm's correction and the practical margin."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Differences between engines, and between a baseline and later runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What became worse than a baseline, what is missing, and the exit code."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

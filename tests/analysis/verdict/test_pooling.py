@@ -1,7 +1,5 @@
 """One objective over several runs: the interval of the pooled share."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Status by nearest rank, share and n, and when a status is confirmed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Documents in files and as JSON, and a gate's as JUnit XML."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The engines' colours are legible, and each differs from all others, also for people with colour-blindness."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Each kind of answer as a sentence, with everything that may be unknown or infinite in it."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Charts: what is drawn, and that no label covers another."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

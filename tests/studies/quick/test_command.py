@@ -1,7 +1,5 @@
 """`enginebench quick` against real servers whose law is known."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Which server is found, among real ones on loopback."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

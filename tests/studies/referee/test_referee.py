@@ -1,7 +1,5 @@
 """`enginebench referee` on load generators whose errors are known."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Runs whose numbers are given, without records: what comparisons and gates are made of."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Mapping, Sequence

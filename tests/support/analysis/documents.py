@@ -1,7 +1,5 @@
 """Documents built by hand: one server under load, two contenders, a burst and a gate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Correlated draws, the interval of one percentile, and the width of an interval."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

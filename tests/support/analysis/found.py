@@ -1,7 +1,5 @@
 """Runs of 200 requests, one every 100 ms, and the findings of what is changed in them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The view of a stage of 10 s with one user, steady from 2 s to 9 s, of given records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

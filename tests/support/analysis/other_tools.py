@@ -1,7 +1,5 @@
 """Small results of other tools, written by hand: requests whose numbers can be worked out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 It is slow and simple on purpose. Each function follows docs/metrics.md.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

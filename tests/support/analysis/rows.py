@@ -1,7 +1,5 @@
 """The rows of the frame, as `enginebench report --json` prints them."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Run folders without a server: closed-loop users before a queue with so many slots, simulated, written as records."""
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from dataclasses import dataclass
