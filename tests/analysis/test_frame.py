@@ -164,15 +164,11 @@ def test_repeats_that_follow_one_another_are_not_interleaved(runs: list[RunSumma
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        pytest.param("--engine slow -o tpot=0.1", "--engine vllm -o tpot=0.1", id="an option"),
-        pytest.param(
-            "--engine slow=vllm -o slow.slots=4 --engine b=vllm -o b.slots=8 -o x=1",
-            "--engine vllm -o slots=4 -o x=1",
-            id="contenders",
-        ),
-        pytest.param("--url b=http://b --url slow=http://s?v=1", "--url http://s?v=1", id="servers"),
-        pytest.param("--url http://s?v=1 --model m", "--url http://s?v=1 --model m", id="a model"),
-        pytest.param("run rate http://s --rate 4", "--url http://127.0.0.1:8000", id="an address without a flag"),
+        ("--engine slow -o tpot=0.1", "--engine vllm -o tpot=0.1"),
+        ("--engine slow=vllm -o slow.slots=4 --engine b=vllm -o b.slots=8 -o x=1", "--engine vllm -o slots=4 -o x=1"),
+        ("--url b=http://b --url slow=http://s?v=1", "--url http://s?v=1"),
+        ("--url http://s?v=1 --model m", "--url http://s?v=1 --model m"),
+        ("run rate http://s --rate 4", "--url http://127.0.0.1:8000"),
     ],
 )
 def test_the_next_command_tests_the_same_contender(runs: list[RunSummary], command: str, words: str) -> None:

@@ -90,11 +90,11 @@ def test_what_is_not_installed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("checks", "server", "installed", "command"),
     [
-        pytest.param([NO_GPU], SERVER, True, "enginebench quick http://127.0.0.1:8000", id="a server listens"),
-        pytest.param([GPU], SERVER, True, "enginebench quick http://127.0.0.1:8000", id="next to a GPU too"),
-        pytest.param([NO_GPU], None, True, "enginebench quick", id="no GPU"),
-        pytest.param([GPU], None, False, "enginebench engines install vllm", id="a GPU"),
-        pytest.param([GPU], None, True, "enginebench run concurrent --engine vllm", id="a GPU and vLLM"),
+        ([NO_GPU], SERVER, True, "enginebench quick http://127.0.0.1:8000"),
+        ([GPU], SERVER, True, "enginebench quick http://127.0.0.1:8000"),
+        ([NO_GPU], None, True, "enginebench quick"),
+        ([GPU], None, False, "enginebench engines install vllm"),
+        ([GPU], None, True, "enginebench run concurrent --engine vllm"),
     ],
 )
 def test_the_command_to_run_next(

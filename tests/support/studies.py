@@ -44,6 +44,7 @@ GRID = Grid(
     price=Price(0.1, "a list price, 2026-11-20"),
     not_measured=(NotMeasured("GPU engines", "this machine has no GPU"),),
 )
+DAY = "2026-11-21T10:00:00+00:00"
 LENGTHS = (1000, 4000, 8000)
 BROKEN = "the server ended while it loaded (exit code 1)."
 NO_ROOM = "it needs 6.2 GiB and 4.1 GiB are free."
@@ -54,27 +55,16 @@ def write_study(folder: Path, grid: Grid = GRID, loads: tuple[int, ...] = (1, 4,
     folder.mkdir(parents=True)
     host = {"cpu": "Test CPU", "cores": 2, "memory": 8 << 30, "os": "Linux"}
     command = ("enginebench", "study", "baseline")
-    facts = StudyFacts(
-        name="baseline",
-        variants=(),
-        grid=grid,
-        command=command,
-        commit="0" * 40,
-        started_at="2026-11-21T10:00:00+00:00",
-        host=host,
-    )
-    write_facts(folder, facts)
-    sitting = Sitting(
-        started_at=facts.started_at, command=command, commit=facts.commit, host=host, versions={"locust": "2.47"}
-    )
-    append_line(folder / SITTINGS, sitting)
+    begun: dict[str, Any] = {"command": command, "commit": "0" * 40, "started_at": DAY, "host": host}
+    write_facts(folder, StudyFacts(name="baseline", variants=(), grid=grid, **begun))
+    append_line(folder / SITTINGS, Sitting(versions={"locust": "2.47"}, **begun))
     for cell in cells_of(grid):
         append_line(folder / CELLS, _cell(folder, cell, loads, seconds, grid.seed))
     return folder
 
 
 def _cell(folder: Path, cell: Cell, loads: tuple[int, ...], seconds: float, seed: int) -> CellRecord:
-    ended = partial(CellRecord, cell=cell.id, started_at="2026-11-21T10:00:00+00:00", seconds=seconds * len(loads))
+    ended = partial(CellRecord, cell=cell.id, started_at=DAY, seconds=seconds * len(loads))
     if cell.model != "smollm2-135m":
         return ended(outcome="skipped", reason=NO_ROOM)
     if (cell.part, cell.engine) == ("lengths", "vllm"):

@@ -13,8 +13,8 @@ META = meta_of(stages_of((1,), 10.0))
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        pytest.param(lambda f: (f / "meta.json").unlink(), "it has no meta.json", id="no meta.json"),
-        pytest.param(lambda f: (f / "requests-0.jsonl").unlink(), "holds no request", id="no file of records"),
+        (lambda f: (f / "meta.json").unlink(), "it has no meta.json"),
+        (lambda f: (f / "requests-0.jsonl").unlink(), "holds no request"),
     ],
 )
 def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: object, sentence: str) -> None:

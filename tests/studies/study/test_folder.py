@@ -47,12 +47,7 @@ def test_what_is_left_is_expected_to_take_what_its_like_took(folder: Path) -> No
     append_line(folder / CELLS, ended("users.none.b.1", "failed", seconds=3))
     assert [state.expected for state in load_study(folder).cells] == [20] * 4
     append_line(folder / CELLS, ended("users.none.b.1", seconds=40))
-    assert {state.cell.id: state.expected for state in load_study(folder).cells} == {
-        "users.none.a.1": 20,
-        "users.none.b.1": 40,
-        "users.none.a.2": 20,
-        "users.none.b.2": 40,
-    }
+    assert {(state.cell.engine, state.expected) for state in load_study(folder).cells} == {("a", 20), ("b", 40)}
 
 
 def test_of_several_lines_the_last_counts_until_one_is_done(folder: Path) -> None:
