@@ -15,15 +15,14 @@ NO_GPU, GPU = Check("GPU", False, "no driver", "Buy one."), Check("GPU", True, "
 SERVER = FoundServer("http://127.0.0.1:8000", "vLLM's port", ("smollm2",))
 
 
-def ask(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
+def ask(checks: list[Check], *arguments: str, code: int = 0) -> str:
+    """What doctor prints of a machine with these checks and without a server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines.machine.checks, "examine", lambda _: checks)
+        patch.setattr("enginebench.studies.quick.discovery.find_server", lambda: None)
+        result = CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
     assert result.exit_code == code, result.output
     return result.stdout
-
-
-@pytest.fixture(autouse=True)
-def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enginebench.studies.quick.discovery.find_server", lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -32,25 +31,20 @@ def here() -> list[Check]:
     return engines.machine.checks.examine()
 
 
-def test_doctor_says_what_is_there_and_what_to_do(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: here)
-    shown = ask()
+def test_doctor_says_what_is_there_and_what_to_do(here: list[Check]) -> None:
+    shown = ask(here)
     for line in ("Python", "CPU cores", "Memory", "Disk for models", "Packages", "GPU", "Kernel receive stamps"):
         assert line in shown
     assert "enginebench works here; " in shown
     assert shown.splitlines()[-1].startswith("Next: enginebench ")
 
 
-def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(
-    here: list[Check], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: here)
-    checks = json.loads(ask("--json"))
-    assert {check["name"] for check in checks} >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
-    assert {f"GPU code of {name}" for name in ("transformers", "mistralrs", "candle", "burn")} <= {
-        check["name"] for check in checks
-    }
-    assert "GPU code of fake" not in {check["name"] for check in checks}
+def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(here: list[Check]) -> None:
+    checks = json.loads(ask(here, "--json"))
+    names = {check["name"] for check in checks}
+    assert names >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
+    assert names >= {f"GPU code of {name}" for name in ("transformers", "mistralrs", "candle", "burn")}
+    assert "GPU code of fake" not in names
     assert all(check["remedy"] for check in checks if not check["ok"])
 
 
@@ -65,21 +59,17 @@ def test_doctor_as_json_has_a_remedy_for_whatever_is_missing(
         ),
     ],
 )
-def test_doctor_fails_only_where_the_tool_cannot_work(
-    checks: list[Check], code: int, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: checks)
-    shown = ask(code=code)
+def test_doctor_fails_only_where_the_tool_cannot_work(checks: list[Check], code: int, last: str) -> None:
+    shown = ask(checks, code=code)
     assert checks[0].remedy in shown
     assert shown.splitlines()[-1] == last
     assert ("1 optional item missing." in shown) == (code == 0)
 
 
-def test_what_is_not_installed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_not_called_ok() -> None:
     """Code for GPUs, where there is no GPU."""
     checks = [NO_GPU, *(check_build(engine, None, here=False, remedy="Install it.") for engine in ("a", "b"))]
-    monkeypatch.setattr(engines.machine.checks, "examine", lambda _: checks)
-    shown = ask()
+    shown = ask(checks)
     (line,) = (line for line in shown.splitlines() if "not installed" in line)
     assert line.startswith("GPU code of 2 engines ")
     assert " ok " not in line

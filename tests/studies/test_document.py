@@ -37,12 +37,9 @@ def blocks(document: Document, key: str) -> tuple[Block, ...]:
 
 def test_the_part_with_most_loads_answers(document: Document) -> None:
     assert document.title == GRID.title
-    assert isinstance(document.answer, BestAnswer)
-    assert (document.answer.best.name, document.answer.next.name, document.answer.stage) == (
-        "candle",
-        "vllm",
-        "4 users",
-    )
+    answer = document.answer
+    assert isinstance(answer, BestAnswer)
+    assert (answer.best.name, answer.next.name, answer.stage) == ("candle", "vllm", "4 users")
     assert document.candidates is not None
     assert [row[0] for row in rows(document.candidates)] == ["candle", "vllm", "pytorch-baseline"]
     assert document.exit_code == 0

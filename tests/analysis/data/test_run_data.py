@@ -1,5 +1,6 @@
 """What is a run, which one is meant, and what is said of a folder that is none."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,8 @@ META = meta_of(stages_of((1,), 10.0))
         (lambda f: (f / "requests-0.jsonl").unlink(), "holds no request"),
     ],
 )
-def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: object, sentence: str) -> None:
+def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: Callable[[Path], None], sentence: str) -> None:
     write_run(tmp_path, META, [record(0, 0)])
-    assert callable(spoil)
     spoil(tmp_path)
     with pytest.raises(NotARun, match=sentence):
         load_run(tmp_path)

@@ -19,6 +19,7 @@ from enginebench.analysis.write.html import page
 from enginebench.analysis.write.sentence import sentence
 from enginebench.records.load import Users
 from enginebench.records.slo import parse_objectives
+from tests.support.present import present
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -37,8 +38,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
 
 
 def test_the_sliders_start_at_the_plan(document: Document) -> None:
-    sliders = document.sliders
-    assert sliders is not None
+    sliders = present(document.sliders)
     assert (sliders.unit, sliders.peak, sliders.headroom, sliders.spares) == ("users", 80.0, 0.25, 1)
     assert sliders.limits == (("TTFT p95", 0.3), ("TPOT p95", 0.1))
     (engine,) = sliders.engines
@@ -56,9 +56,9 @@ def test_the_page_needs_no_network_and_has_no_script_without_sliders(document: D
 
 
 def test_a_label_cannot_open_a_script(document: Document) -> None:
-    assert document.sliders is not None
-    (engine,) = document.sliders.engines
-    hostile = replace(document.sliders, engines=(replace(engine, name="<!--<script>"),))
+    sliders = present(document.sliders)
+    (engine,) = sliders.engines
+    hostile = replace(sliders, engines=(replace(engine, name="<!--<script>"),))
     assert "<!--<script>" not in page(replace(document, sliders=hostile))
 
 

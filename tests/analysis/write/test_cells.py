@@ -99,13 +99,8 @@ def test_signs_are_those_of_tables() -> None:
 
 
 def test_lines_are_not_broken_within_numbers() -> None:
-    assert glued("at 8 users 2.1× [1.7, 2.4] llama, ≤ 10 %").split(" ") == [
-        "at",
-        "8\u00a0users",
-        "2.1×\u00a0[1.7,\u00a02.4]",
-        "llama,",
-        "≤\u00a010\u00a0%",
-    ]
+    shown = glued("at 8 users 2.1× [1.7, 2.4] llama, ≤ 10 %").replace("\u00a0", "_")
+    assert shown == "at 8_users 2.1×_[1.7,_2.4] llama, ≤_10_%"
 
 
 def test_an_interval_that_ends_at_no_change_has_one_direction() -> None:

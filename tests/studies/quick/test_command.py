@@ -21,6 +21,7 @@ from enginebench.records.files import read_meta
 from enginebench.studies.quick.discovery import FoundServer
 from loadtests.harness.command.server_process import LOCUST
 from tests.support.loadtests.run_command import ENVIRONMENT, run_here
+from tests.support.present import present
 from tests.support.servers.served import RunningServer, served
 
 # Four requests at a time, of 32 tokens on average, so of 1.2 s: of N users each waits (N - 4)/4 · 1.2 s for a place.
@@ -83,9 +84,7 @@ def test_the_answer_stands_before_the_numbers_and_the_next_command_and_the_page_
 
 
 def test_speed_and_throughput_follow_the_law(told: Told) -> None:
-    alone, busy = told.summary.at("1 user"), told.summary.at("8 users")
-    assert alone is not None
-    assert busy is not None
+    alone, busy = (present(told.summary.at(label)) for label in ("1 user", "8 users"))
     assert alone.value("tpot", "p50") == pytest.approx(TPOT, rel=0.1)
     assert busy.value("throughput", "value") == pytest.approx(PLACES / TPOT, rel=0.15)
 

@@ -50,12 +50,8 @@ def test_engines_declare_options_worth_tuning(engine: str, number: int) -> None:
 
 def test_several_engines_race_together() -> None:
     entered = entrants(contenders(["fast=fake", "slow=fake"], [], ["fast.concurrency=2,4", "slow.tpot=0.1"]), {})
-    assert [variant.name for entrant in entered for variant in entrant.variants] == [
-        "fast default",
-        "fast concurrency=2",
-        "fast concurrency=4",
-        "slow",
-    ]
+    named = [variant.name for entrant in entered for variant in entrant.variants]
+    assert named == ["fast default", "fast concurrency=2", "fast concurrency=4", "slow"]
 
 
 def test_the_first_values_of_a_restarted_server_are_its_default() -> None:
