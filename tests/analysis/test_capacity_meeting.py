@@ -130,12 +130,9 @@ def test_there_is_one_hold_out_error(meeting: Meeting) -> None:
 
 def test_every_number_of_the_plan_is_in_its_frame(meeting: Meeting) -> None:
     rows = meeting.document.frame.filter(metric="replicas").sort("engine", "statistic")
-    assert rows.select("engine", "statistic", "value").rows() == [
-        ("a", "measured", 12.0),
-        ("a", "simulated", 12.0),
-        ("b", "measured", 5.0),
-        ("b", "simulated", 5.0),
-    ]
+    assert rows["engine"].to_list() == ["a", "a", "b", "b"]
+    assert rows["statistic"].to_list() == ["measured", "simulated"] * 2
+    assert rows["value"].to_list() == [12, 12, 5, 5]
     months = meeting.document.frame.filter(metric="cost", statistic="a month").sort("engine")["value"].to_list()
     assert months == pytest.approx([12 * PRICE * HOURS, 5 * PRICE * HOURS])
     bill = table(meeting.document, "bill")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.findings import RUN_CHECKS
@@ -15,16 +16,16 @@ ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "metrics.md").read_text()
 
 
-def test_the_tables_of_metrics_are_those_of_the_code() -> None:
-    begin, end = "<!-- begin: python -m enginebench.records.metrics -->\n", "<!-- end -->"
-    assert DOCS.partition(begin)[2].partition(end)[0] == tables()
-
-
-def test_the_table_of_findings_is_that_of_the_code() -> None:
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    begin, end = "<!-- begin: python -m enginebench.records.findings.kinds -->\n", "<!-- end -->"
-    assert page.partition(begin)[2].partition(end)[0] == documentation()
-    assert len(documentation().splitlines()) == 2 + len(KINDS)
+@pytest.mark.parametrize(
+    ("page", "module", "text"),
+    [
+        ("metrics.md", "enginebench.records.metrics", tables()),
+        ("troubleshooting.md", "enginebench.records.findings.kinds", documentation()),
+    ],
+)
+def test_a_table_is_that_of_the_code(page: str, module: str, text: str) -> None:
+    shown = (ROOT / "docs" / page).read_text().partition(f"<!-- begin: python -m {module} -->\n")[2]
+    assert shown.partition("<!-- end -->")[0] == text
 
 
 def test_every_kind_is_declared_once() -> None:
