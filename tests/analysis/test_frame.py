@@ -1,4 +1,4 @@
-"""Engines ranked, judged and compared once, and the table in which every number can be found."""
+"""Engines ranked, judged and compared once."""
 
 from dataclasses import replace
 from pathlib import Path

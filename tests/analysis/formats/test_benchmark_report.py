@@ -23,7 +23,9 @@ SLO = "ttft_p90=0.1,e2e_p95=0.4"
 AGGREGATE, LOAD = "results.request_performance.aggregate", "scenario.load.standardized"
 ENGINE = "scenario.stack.standardized"
 REQUIRED = {
-    *("version", "run.uid", "scenario.stack.metadata.label", "scenario.stack.metadata.cfg_id"),
+    "version",
+    "run.uid",
+    *(f"scenario.stack.metadata.{name}" for name in ("label", "cfg_id")),
     *(f"{ENGINE}.{name}" for name in ("kind", "tool", "tool_version", "role", "replicas", "model.name")),
     *(f"{ENGINE}.accelerator.{name}" for name in ("model", "count")),
     *(f"{LOAD}.{name}" for name in ("tool", "tool_version", "source")),
@@ -35,7 +37,8 @@ OPTIONAL = {
     *(f"{LOAD}.output_seq_len.{name}" for name in ("distribution", "value")),
     *(f"{LOAD}.{name}" for name in ("parallelism", "stage", "rate_qps", "concurrency")),
     *(f"{AGGREGATE}.requests.{name}" for name in ("failures", "incomplete")),
-    *("scenario.load.metadata.description", "results.observability.components.component_label"),
+    "scenario.load.metadata.description",
+    "results.observability.components.component_label",
 }
 COUNTS = {"total", "failures", "incomplete", "replicas", "count", "parallelism", "stage", "concurrency"}
 STATISTICS = {"units", "mean", "stddev", "min", "p50", "p90", "p95", "p99", "max"}

@@ -108,19 +108,21 @@ def test_fewer_users_than_planned_are_told(tmp_path: Path, there: int, severity:
     assert found == ([severity] if severity else [])
 
 
+LIGHT = ((5.0, 0.1, 0.0001), (20.0, 0.1, 0.0001))  # chunks a second, run delay, error
+
+
 @pytest.mark.parametrize(
     ("changes", "severity", "stage", "words"),
     [
         ({"client_error": (), "hosts": 2}, "note", None, "2 hosts made the load"),
         ({"client_error": ()}, "note", None, "run `enginebench calibrate` once"),
         ({"client_error": (), "workers": 3}, "note", None, "own error with --processes 3 is not known"),
-        (
-            {"client_error": ((5.0, 0.1, 0.0001), (20.0, 0.1, 0.0001))},
-            *("warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
-        ),
+        ({"client_error": LIGHT}, "warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
         (
             {"client_error": ((32.0, 0.1, 0.006),)},
-            *("warn", "1 user", "the error of TTFT is ± 6.0 ms at p99, and its median was 53.0 ms"),
+            "warn",
+            "1 user",
+            "the error of TTFT is ± 6.0 ms at p99, and its median was 53.0 ms",
         ),
         ({"client_error": ((32.0, 0.1, 0.002), (90.0, 0.1, 0.1))}, None, None, ""),  # good enough for such a TTFT
     ],
@@ -212,6 +214,8 @@ def test_requests_that_could_not_be_sent_make_the_run_invalid_and_are_no_failure
 POWER = {'enginebench_gpu_power_watts{gpu="0"}': 300.0}
 VLLM = {"vllm:num_requests_running": 1.0, "vllm:num_requests_waiting": 0.0, "vllm:generation_tokens_total": 5.0}
 TGI = {"tgi_queue_size": 0.0, "tgi_batch_current_size": 1.0}
+GONE, NO_POWER = "no longer answered in the last 12.0 s of the window", "no longer had GPU power in the last 13.0 s"
+NO_TOKENS = "the /metrics of TGI had no series for tokens generated (tgi_request_generated_tokens_sum)"
 NO_CACHE = (
     "the /metrics of vLLM had no series for KV cache in use (vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc)"
 )
@@ -222,25 +226,15 @@ Page = Callable[[int, dict[str, float]], dict[str, float]]
     ("page", "severity", "words"),
     [
         pytest.param(lambda t, page: page if t <= 9 else {}, None, "", id="a scrape or two that failed"),
+        pytest.param(lambda t, page: page if t <= 6 else {}, "warn", GONE, id="the server's page is gone"),
         pytest.param(
-            lambda t, page: page if t <= 6 else {},
-            *("warn", "no longer answered in the last 12.0 s of the window"),
-            id="the server's page is gone",
-        ),
-        pytest.param(
-            lambda t, page: page | (POWER if t < 6 else {}),
-            *("warn", "no longer had GPU power in the last 13.0 s"),
-            id="a GPU is gone from the page",
+            lambda t, page: page | (POWER if t < 6 else {}), "warn", NO_POWER, id="a GPU is gone from the page"
         ),
         pytest.param(
             lambda t, page: {"enginebench_requests_running": 1.0}, None, "", id="ours, which leaves out what is unknown"
         ),
         pytest.param(lambda t, page: VLLM, "note", NO_CACHE, id="a name that is new"),
-        pytest.param(
-            lambda t, page: TGI,
-            *("note", "the /metrics of TGI had no series for tokens generated (tgi_request_generated_tokens_sum)"),
-            id="no cache is expected of TGI",
-        ),
+        pytest.param(lambda t, page: TGI, "note", NO_TOKENS, id="no cache is expected of TGI"),
     ],
 )
 def test_telemetry_that_is_missing_is_told(tmp_path: Path, page: Page, severity: str | None, words: str) -> None:
