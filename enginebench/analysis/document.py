@@ -113,19 +113,21 @@ def p_value(p: float | None) -> Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`key` is unique within a document. `engines` is the index of the column by which a page filters engines."""
+    """`key` is unique within a document. `engines` is the index of the column by which a page filters engines.
+    `rows_shown` is the maximum number of rows on a terminal."""
 
     key: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     engines: int | None = None
+    rows_shown: int = 40
 
     def without_empty_columns(self) -> Table:
         kept = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
         columns, rows = tuple(self.columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in self.rows)
         engines = kept.index(self.engines) if self.engines in kept else None
-        return Table(self.key, self.title, columns, rows, engines)
+        return Table(self.key, self.title, columns, rows, engines, self.rows_shown)
 
     def with_shared_units(self) -> Table:
         """Write the durations of a column in one unit, unless that would hide digits of the shortest."""
