@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from engines.contract.base import EngineInfo, GenerateRequest
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.process.engine_loading import load_engine
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
+from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
 from tests.support.engines.torch_when_used import torch
@@ -95,6 +97,19 @@ def test_each_token_reads_the_whole_sequence_and_waits_after_each_layer(
     assert len(waits) == LAYERS * 5
 
 
+def test_a_cold_request_has_a_process_of_its_own(tmp_path: Path) -> None:
+    model, _ = write_tiny(tmp_path, "llama")
+    request = GenerateRequest("", tuple(prompt(0, 5)), 4, ignore_eos=True)
+    warm, cold = (PytorchBaselineEngine(model, BaselineOptions(device="cpu", cold=cold)) for cold in (False, True))
+    warm.load()
+    cold.load()
+    assert not hasattr(cold, "network"), "nothing is loaded before a request comes"
+    there, here = (list(engine.generate_blocking(request)) for engine in (cold, warm))
+    assert "".join(chunk.text for chunk in there) == "".join(chunk.text for chunk in here)
+    assert [chunk.tokens for chunk in there] == [1, 1, 1, 1, 0]
+    assert there[-1].finish_reason == "length"
+
+
 @pytest.mark.parametrize("device", ["cuda:1", "mps"])
 def test_a_wait_is_for_the_device_that_computes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one, a layer's operations on a GPU run beside the next layer's launches."""
@@ -105,6 +120,21 @@ def test_a_wait_is_for_the_device_that_computes(device: str, monkeypatch: pytest
     synchronize(torch.device("cpu"))
     synchronize(torch.device(device))
     assert waited == [torch.device(device)]
+
+
+def test_a_cold_engine_says_on_which_device_its_requests_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By which its memory on a GPU is counted."""
+    install(monkeypatch, [Gpu()])
+    engine = PytorchBaselineEngine(fetch_model("random:unoptimized-512"), BaselineOptions(cold=True))
+    assert engine.load().device == "cuda"
+
+
+def test_a_cold_request_that_fails_says_why(tmp_path: Path) -> None:
+    model, _ = write_tiny(tmp_path, "llama")
+    engine = PytorchBaselineEngine(model, BaselineOptions(device="cuda:99", cold=True))
+    engine.load()
+    with pytest.raises(EngineUnavailable, match=r"no device `cuda:99`: torch finds \d+ CUDA devices"):
+        list(engine.generate_blocking(GenerateRequest("", (5, 6), 4)))
 
 
 def test_the_stack_has_the_shape_it_is_named_for() -> None:
