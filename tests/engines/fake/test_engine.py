@@ -60,6 +60,7 @@ REQUEST = GenerateRequest("p", tuple(range(10)), 4)
         pytest.param({"ttft": 0.3, "tpot": 0.02}, [0.3, 0.32, 0.34, 0.36], id="ttft, then tpot for each token"),
         pytest.param({"ttft_per_prompt_token": 0.01}, [0.1, 0.1, 0.1, 0.1], id="longer prompts take longer"),
         pytest.param({"step_per_running": 0.02}, [0.02, 0.04, 0.06, 0.08], id="steps may cost by request alone"),
+        pytest.param({"stall_every": 2, "stall": 1.0}, [0, 0, 1, 1], id="a stall before every second token"),
         pytest.param({"tpot": 0.02, "tokens_per_chunk": 2}, [0, 0.04], id="two tokens a chunk take twice as long"),
     ],
 )
