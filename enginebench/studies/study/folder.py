@@ -68,6 +68,7 @@ class Sitting(Struct, frozen=True, kw_only=True):
     host: Mapping[str, Any]
     versions: Mapping[str, str]
     gpus: tuple[Mapping[str, Any], ...] = ()
+    image: str | None = None  # ENGINEBENCH_IMAGE: the digest of the container's image
 
 
 class CellRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
