@@ -109,7 +109,7 @@ def install(
         Literal["auto", "cpu", "cuda"], typer.Option(help="Which packages: auto takes cuda where there is a GPU.")
     ] = "auto",
 ) -> None:
-    """Make the environment of an engine in the user's cache.
+    """Make the environment of an engine in the user's cache, or continue an interrupted installation.
 
     enginebench's own environment is not changed. UV_TORCH_BACKEND=cpu takes the small build of torch from PyTorch's
     own index.

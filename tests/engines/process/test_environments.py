@@ -98,12 +98,14 @@ def test_an_engine_runs_in_the_environment_that_was_made_and_ours_is_untouched(
     sys.modules.pop("tiny_engine", None)
 
 
-def test_an_interrupted_installation_begins_again(tiny: Environment) -> None:
+def test_an_interrupted_installation_is_continued(tiny: Environment) -> None:
     folder = tiny.install(None, silent)
     (folder / environments.RECORD).unlink()  # as after a kill before the last step
+    made_at = (folder / "pyvenv.cfg").stat().st_mtime_ns
     assert "install it with" in str(tiny.why_not_here())
     tiny.install(None, silent)
     assert tiny.why_not_here() is None
+    assert (folder / "pyvenv.cfg").stat().st_mtime_ns == made_at
 
 
 def test_packages_of_another_device_are_not_mixed(tiny: Environment) -> None:
