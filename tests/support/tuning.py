@@ -37,7 +37,7 @@ def scripted_race(
     goal: Goal = "goodput",
     prices: tuple[tuple[str, float], ...] = (),
 ) -> TuneRunner:
-    """`measured` returns the run of a variant in a round, or raises."""
+    """Return a runner. `measured` returns the run of a variant in a round, or raises."""
 
     def measure(job: Job, contender: Contender, repeat: Repeat, *_: Any, **__: Any) -> MeasuredRun:
         return measured(contender, repeat.index)

@@ -80,7 +80,7 @@ def capacity(
     unit: str = "users",
     engine: str = "mock",
 ) -> Capacity:
-    """Confirmed if the verdicts at its ends are."""
+    """Return a capacity, which is confirmed if the verdicts at its ends are."""
     verdicts = tuple(LoadVerdict((f"{at:g} {unit}",), at, slo) for at, slo in loads.items())
     ends = [slo.confirmed for at, slo in loads.items() if at in {load, beyond}]
     return Capacity(engine, unit, objectives, verdicts, load, beyond, bool(ends) and all(ends))

@@ -1,4 +1,4 @@
-"""Small results of other tools, written by hand: requests whose numbers can be worked out."""
+"""Small results of other tools, written by hand, whose numbers can be checked by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Transformers would say, as the measure of other engines: the same weights in 32-bit floats."""
+"""The answers of Transformers with the same weights in 32-bit floats, to which other engines are compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reference:
 
     @classmethod
     def of_gguf(cls, file: Path) -> Reference:
-        """With the file's own numbers, which Transformers' reader dequantises."""
+        """Load the weights of a GGUF file, which Transformers' reader dequantises."""
         import torch
         from transformers import AutoModelForCausalLM
 
@@ -43,21 +43,21 @@ class Reference:
         return cls(net)
 
     def likeliest(self, prompt: Sequence[int], count: int) -> list[tuple[int, float]]:
-        """Ids of the next token with their log-probabilities."""
+        """Return the `count` likeliest ids of the next token with their log-probabilities."""
         import torch
 
         top = torch.log_softmax(self.logits(prompt)[-1], -1).topk(count)
         return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 
     def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
-        """The greedy answer of `count` tokens."""
+        """Return the greedy answer of `count` tokens."""
         answer: list[int] = []
         while len(answer) < count:
             answer.append(int(self.logits([*prompt, *answer])[-1].argmax()))
         return answer
 
     def answer(self, prompt: Sequence[int], count: int) -> tuple[list[int], list[float]]:
-        """Its own greedy generation: ids, and their log-probabilities."""
+        """Return the ids of Transformers' own greedy generation, and their log-probabilities."""
         import torch
 
         made = self.model.generate(
@@ -74,7 +74,7 @@ class Reference:
         return ids, logs
 
     def logits(self, ids: Sequence[int]) -> Any:
-        """After each of these tokens, `[tokens, vocabulary]`."""
+        """Return the logits after each of these tokens, `[tokens, vocabulary]`."""
         import torch
 
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""How the engines written in Rust are asked, and held against Transformers."""
+"""Questions to the engines written in Rust, and the comparison of their answers with Transformers'."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def first_words(
     background: BackgroundLoop,
     logprobs: int = 5,
 ) -> tuple[str, list[ReceivedChunk]]:
-    """How the engine says it keeps the weights, and its answer of one token."""
+    """Return the format of the weights that the engine reports, and its answer of one token."""
 
     async def ask() -> tuple[str, list[ReceivedChunk]]:
         engine = load_engine(name, model, {"device": "cpu"} | options)
