@@ -1,4 +1,4 @@
-"""The `/metrics` of a load test that goes well, with known rates."""
+"""The `/metrics` of a successful load test with known rates."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _sample(name: str, value: float, **labels: str) -> Metric:
 
 @contextmanager
 def exported(*collectors: Collector) -> Iterator[str]:
-    """Serves `/metrics` of `collectors` on loopback; gives its `host:port`."""
+    """Serve `/metrics` of `collectors` on loopback, and yield its `host:port`."""
     registry = CollectorRegistry(auto_describe=False)
     for collector in collectors:
         registry.register(collector)

@@ -1,4 +1,4 @@
-"""Locust as people start it, with one of our scenarios, in a process of its own."""
+"""Locust as users start it, with one of our scenarios, in a separate process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Locust:
     runs: Path
 
     def wait(self, timeout: float = 120) -> str:
-        """What it said. If it has not ended by then, it and its workers are killed, and the test fails."""
+        """Return Locust's output. After `timeout` seconds, it and its workers are killed, and the test fails."""
         try:
             output, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -79,7 +79,7 @@ class Locust:
 
     @property
     def stage(self) -> Stage | None:
-        """The stage that is on, as the run's file has it; `None` before there is one."""
+        """Return the current stage from the run's file; `None` before the first one."""
         begun = [path.parent for path in self.runs.glob("*/meta.json")]
         return read_meta(begun[0]).stages[-1] if begun and read_meta(begun[0]).stages else None
 
@@ -88,7 +88,7 @@ class Locust:
         return list(read_requests(self.run))
 
     def window(self, stage: Stage) -> list[RequestRecord]:
-        """The requests that were due in the stage's window, in order."""
+        """Return the requests that were due in the stage's window, in order."""
         assert stage.steady_start is not None
         assert stage.steady_end is not None
         found = [one for one in self.records if stage.steady_start <= one.t_sched < stage.steady_end]
@@ -146,7 +146,7 @@ def listens(port: int) -> bool:
 
 
 def answers(page: httpx.Client) -> bool:
-    """Whether Locust's page is served."""
+    """Return whether Locust's page is served."""
     try:
         return page.get("/").is_success
     except httpx.TransportError:

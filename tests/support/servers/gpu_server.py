@@ -47,7 +47,7 @@ class ScriptedDriver:
 
     def __init__(self, since: float) -> None:
         self._since = since
-        self._told = False  # of an Xid
+        self._told = False  # whether the Xid was reported
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("nvml") and not name.startswith(("nvmlClocksEventReason", "nvmlEventType")):
@@ -155,7 +155,7 @@ class BusyServer(Collector):
 
 @contextmanager
 def gpu_server() -> Iterator[str]:
-    """Serves `/metrics` on loopback; gives its `host:port`."""
+    """Serve `/metrics` on loopback, and yield its `host:port`."""
     busy = BusyServer()
     busy.gpus.start()
     try:
