@@ -29,7 +29,7 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SIZE = 4 * 1024 * 1024 - 1024  # just below the server's limit
 VALUES = 132_000  # just below what the server reads for the fake engine's context
 TPOT = 0.02  # seconds
-MARGIN = 0.1  # seconds before and after a body that count as its time
+MARGIN = 0.1  # seconds before and after a body that count for it
 FOUR = "all of them, four at a time"
 
 
@@ -101,7 +101,7 @@ def post(port: int, body: Body) -> int:
 
 
 def read_stream(port: int, results: Pipe) -> None:
-    """Read tokens in a process of its own until told to stop, then send when they arrived (monotonic seconds)."""
+    """Read tokens, in a separate process, until told to stop; then send their arrival times (monotonic seconds)."""
     content = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100_000, "stream": True})
     arrived = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
