@@ -1,4 +1,4 @@
-"""A document as data: what every command shows, before anything is put into words.
+"""A document as data: the content that a command shows, before it becomes text.
 
 Sections build it from a frame; the writers in `analysis/write/` turn it into text for a terminal, a page, Markdown,
 JUnit XML or a table. A cell is a typed value: no section formats a number, and no writer computes one.
@@ -22,7 +22,7 @@ from enginebench.records.formatting import ShownUnit, time_unit
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
-MIN_SHOWN = 0.1  # of a shared unit
+MIN_SHOWN = 0.1  # smallest value in a shared unit
 Style = Literal["plain", "ratio", "change", "part", "money", "count", "p"]
 """How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (for shares, the
 difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in US dollars; `count`

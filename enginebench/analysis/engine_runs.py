@@ -109,7 +109,7 @@ def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
 
 
 def _numbered(runs: Sequence[RunSummary]) -> tuple[RunSummary, ...]:
-    """Order the runs by repeat; number them anew if several have the same number, as of a command given twice."""
+    """Order the runs by repeat; renumber them if several have the same number, as after a repeated command."""
     ordered = sorted(runs, key=lambda run: run.repeat)
     if len({run.repeat for run in ordered}) == len(ordered):
         return tuple(ordered)

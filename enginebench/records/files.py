@@ -122,7 +122,7 @@ def place_inside(folder: Path, name: str) -> Path:
 
 
 def _bytes(content: str | bytes) -> bytes:
-    """Encode, replacing what is not UTF-8, as in the name of a folder."""
+    """Encode text; half characters, which the name of a folder may have, become question marks."""
     return content.encode(errors="replace") if isinstance(content, str) else content
 
 
@@ -150,7 +150,7 @@ def read_document(path: Path, kind: type[T]) -> T:
 
 
 def decode_document(content: bytes, kind: type[T], name: Path) -> T:
-    """Raise `ValueError` with a sentence."""
+    """Decode a JSON document with plain texts. Raises `ValueError` with a sentence if it is malformed."""
     try:
         return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors

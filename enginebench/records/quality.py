@@ -29,7 +29,7 @@ TEXT = (
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """For each token from the second on, its natural log-probability and the `TOP` likeliest tokens at its position. If
+    """The natural log-probability of each token from the second on, and the `TOP` likeliest tokens at its position. If
     there are no log-probabilities, `why` gives the reason."""
 
     tokens: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
 DROPPED: Outcome = "dropped"
 CENSORED = (CUT_OFF,)
-"""Ended by us: what would have happened is unknown, so latencies count as bounds."""
+"""Outcomes of requests that we ended: their later events are unknown, so latencies count as bounds."""
 UNJUDGED = (*CENSORED, UNSENT)
 """Censored requests and failures of the load generator: the server is not judged by them."""
 NO_FAILURE = ("ok", *UNJUDGED)

@@ -220,8 +220,8 @@ class StageView:
     """A stage over its steady window. Times are in seconds since the run's start, rates per second.
 
     `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; unobserved ones are `None` or
-    missing. `counts` has numbers of requests, answers and chunks for findings. `gauges` has those of the server and the
-    load generator, by the names in `enginebench/records/telemetry.py`.
+    missing. `counts` has numbers of requests, answers and chunks for findings. `gauges` has the server's and the load
+    generator's, by the names in `enginebench/records/telemetry.py`.
     """
 
     index: int

@@ -14,10 +14,10 @@ from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.step_cost import Fit, fit_cost
 from enginebench.analysis.plan.steps import Generator, Steps
 
-MIN_SEEN = 10  # steps from which a limit is read
+MIN_SEEN = 10  # steps needed to infer a limit
 MIN_SEEN_SHARE = 0.01  # of a stage's steps in which more requests ran than the reported limit, to refute the limit
 MIN_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
-MIN_PILED = 3 * MIN_SEEN  # steps at a limit on running requests
+MIN_PILED = 3 * MIN_SEEN  # steps that must be at a limit on running requests
 BELOW = 3  # numbers just below a limit, which have fewer steps together than the limit
 NEARLY = 0.98  # share of the largest overlap of intervals
 AGREED = 0.5  # share of steps that must show the same number

@@ -37,8 +37,8 @@ def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
 
 
 def arrivals_in_turn(rate: float, replicas: int, first: int, seconds: float, rng: Generator) -> list[Floats]:
-    """Draw the arrivals that the `first` of the replicas get of a Poisson process that goes to them in turn. Of a large
-    fleet, those of the others are only waited for: their gaps have a gamma distribution together."""
+    """Draw the arrivals that the `first` of the replicas get of a Poisson process that goes to them in turn. In a large
+    fleet, the arrivals of the other replicas are not drawn singly: their total gap has a gamma distribution."""
     if first == replicas:
         due = poisson_arrivals(rate, seconds, rng)
         return [due[turn::replicas] for turn in range(replicas)]

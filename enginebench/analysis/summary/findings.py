@@ -201,7 +201,7 @@ RUN_CHECKS: tuple[tuple[str, Callable[[RunData, Sequence[StageView]], Iterable[E
     ("records_missing", _records_missing),
     ("imported", _imported),
 )
-"""By kind: checks that look at a whole run and the views of its stages."""
+"""Checks of a whole run and the views of its stages, each with the kind of its findings."""
 
 
 def findings_of_run(run: RunData, stages: Sequence[StageView]) -> tuple[Finding, ...]:

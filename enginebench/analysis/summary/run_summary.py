@@ -50,7 +50,7 @@ class FlowSeries:
 class RunSummary(RunFacts):
     """The setup and the results of a run. `folder` is not written into `summary.json`: runs move.
 
-    `findings` include those of its stages.
+    `findings` include the findings of its stages.
     """
 
     folder: Path

@@ -1,6 +1,6 @@
 """The view of one stage, from its records: every declared number over the steady window, with its interval.
 
-Each class of a mix has a view of its own, and so has each turn of conversations: a longer history may raise TTFT.
+Each class of a mix has its own view, and so does each turn of conversations: a longer history may raise TTFT.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     cells.jsonl       a `CellRecord` as each cell ends; on disk before the next one begins
     runs/<cell>/      the run of a load cell, with the records of any run
     bench/<cell>.json the document of a bench cell
-    logs/             what servers and benches wrote
+    logs/             the output of servers and benches
     running/          the cell that is being measured
     disturbed/        runs that differed from their neighbours and were repeated once; not in the report's numbers
     interrupted/      remains of cells that were interrupted, or failed and were run again
@@ -132,7 +132,7 @@ class StudyFolder(Struct, frozen=True):
 
 
 def load_study(folder: Path) -> StudyFolder:
-    """Raise `NotAStudy` if the folder holds no readable study."""
+    """Read a study. Raises `NotAStudy` if the folder holds no readable one."""
     try:
         facts = _checked(folder / STUDY, read_document(folder / STUDY, StudyFacts))
     except (FileNotFoundError, NotADirectoryError):
@@ -181,7 +181,7 @@ def _read_records(folder: Path) -> tuple[dict[str, CellRecord], dict[str, CellRe
 
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
-    """Raises `UserMistake` for a grid that could not be read again."""
+    """Write `study.json`. Raises `UserMistake` for a grid that could not be read again."""
     check_labels(folder / STUDY, facts.grid)
     content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
     write_inside(folder, STUDY, content, synced=True)
