@@ -145,7 +145,7 @@ def uninstall(name: Annotated[str, typer.Argument(help="An installed engine.", s
 
 
 def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return what is known of every engine, or of one, by name."""
+    """Return the facts about every engine, or about one, by name."""
     from engines.contract.registry import engine_class, names, settings, spec
 
     specs = {engine: spec(engine) for engine in (names() if name is None else [name])}

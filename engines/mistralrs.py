@@ -35,7 +35,7 @@ from engines.text.detokenize import tokenizer_of
 # One user message without additions: the server has already rendered the model's own template.
 AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"
 
-# The class names in `config.json` and what mistral.rs calls them.
+# The class names in `config.json`, and mistral.rs's names for them.
 ARCHITECTURES = {
     "LlamaForCausalLM": "Llama",
     "MistralForCausalLM": "Mistral",

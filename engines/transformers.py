@@ -189,7 +189,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
 
 def _cache_of(out: Any) -> dict[str, Any]:
-    """Return what one forward pass passes to the next: keys and values, or the state of a state-space model."""
+    """Return the state for the next forward pass: keys and values, or the state of a state-space model."""
     for name in ("past_key_values", "cache_params"):
         if out.get(name) is not None:
             return {name: out[name]}

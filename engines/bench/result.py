@@ -18,7 +18,7 @@ from engines.contract.base import EngineInfo
 SCHEMA = 2
 Family = Literal["loading", "prefill", "generate", "decode", "batch"]
 MEDIAN, BANDWIDTH, ARITHMETIC = "median", "share of memory bandwidth", "share of arithmetic"  # statistics of a row
-EVERYTHING = "all"  # what was not measured of an engine that failed
+EVERYTHING = "all"  # in place of a case's name, if an engine failed completely
 
 
 @dataclass(frozen=True, slots=True)

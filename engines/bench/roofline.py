@@ -63,8 +63,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def product_rate(product: Callable[[int], Callable[[], object]]) -> float:
-    """Return operations per second of a product of n × n matrices, which takes 2n³. `product` prepares one of that
-    size. Small ones come first: a format that the CPU lacks may be a thousand times slower."""
+    """Return operations per second of a product of n × n matrices, which takes 2n³. `product` prepares one of size
+    n. Small sizes come first: a format that the CPU does not support may be a thousand times slower."""
     side = MIN_SIDE
     while side < SIDE and _seconds(product(side)) < LONG_ENOUGH:
         side *= 2

@@ -158,7 +158,7 @@ class FakeEngine(Engine):
         return self._delay(self._noise, seconds)
 
     def sent(self, chunk: Chunk) -> Chunk:
-        """Return what is sent for `chunk`; subclasses may change it."""
+        """Return the chunk to send; subclasses may change it."""
         return chunk
 
     def _script(self, request: GenerateRequest) -> Iterator[tuple[float, Chunk | None]]:

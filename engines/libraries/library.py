@@ -77,7 +77,7 @@ class Library(InstalledEngine):
     loads_on = "main"
     title: ClassVar[str]
     features: tuple[Feature, ...] = ("stop", "ignore_eos", "min_tokens")
-    library: Any  # what `start` returned
+    library: Any  # the result of `start`
 
     @classmethod
     def device_of(cls, options: Any) -> str:

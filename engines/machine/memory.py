@@ -26,7 +26,7 @@ class GpuMemory:
 
 
 def free_memory() -> int:
-    """Return bytes: what the machine has available, or what the limit of a control group leaves, if that is less."""
+    """Return the available bytes of the machine or, if that is less, the bytes left by the limit of a control group."""
     import psutil
 
     return min([psutil.virtual_memory().available, *_left_by_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])

@@ -1,6 +1,6 @@
 """Named models: source, licence, configuration, and the memory they need.
 
-The configurations are the published ones, without what Transformers assumes anyway, so that `random:<preset>` downloads
+The configurations are the published ones, without Transformers' default values, so that `random:<preset>` downloads
 nothing: a model of the same shape with random weights is as fast as the real one and needs no licence agreement.
 
     enginebench models

@@ -237,7 +237,7 @@ def _uv(*arguments: str) -> None:
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (program := shutil.which("uv", path=folders)) is None:
         raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")
-    # uv would take ours for the environment that is meant.
+    # With these variables, uv would install into our environment.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     try:
         done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)

@@ -146,7 +146,7 @@ class Worker:
         self._lines.append(line)
 
     def _flush(self) -> None:
-        # A blocking write bounds what accumulates here; the parent never stops reading.
+        # A blocking write limits the lines that accumulate here; the parent never stops reading.
         data, self._lines = memoryview(b"".join(self._lines)), []
         while data:
             data = data[os.write(self._out, data) :]

@@ -98,7 +98,7 @@ class StaticEngine(OnTorch, SteppingEngine):
     options: StaticOptions
     title = "the decoder"
     batch: Batch
-    second_cache: ClassVar[bool] = False  # whether prompts are read in a cache of their own
+    second_cache: ClassVar[bool] = False  # whether prompts are read in a separate cache
 
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:

@@ -155,7 +155,7 @@ class CapturedStep:
 
 @dataclass(frozen=True, slots=True)
 class ReadInOwnCache:
-    """A captured step on a cache of its own: the rows are copied into it, and back with what was read."""
+    """A captured step on its own cache: the rows are copied into it, and back with the new keys and values."""
 
     step: CapturedStep
     own_cache: tuple[torch.Tensor, ...]
