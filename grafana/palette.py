@@ -1,7 +1,7 @@
 """Colours: an engine, a GPU or a run has the same colour on every panel, and percentiles differ by their dashes.
 
-Grafana's automatic colours belong to series, so p50 and p99 of one engine differ. Engines that are known have a colour
-of their own here; other labels of runs get the one that Grafana derives from their name. All colours are legible on
+Grafana's automatic colours belong to series, so p50 and p99 of one engine differ. Known engines have their own
+colour here; other labels of runs get the colour that Grafana derives from their name. All colours are legible on
 Grafana's light and dark backgrounds.
 """
 

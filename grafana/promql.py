@@ -1,4 +1,4 @@
-"""Short functions that return PromQL, and the names of what servers export.
+"""Short functions that return PromQL, and the names of the servers' metrics.
 
 Values are summed by engine, so that replicas of one engine count as one and engines can be compared.
 Quantiles come from histograms: they are exact to within the bucket they fall in (Prometheus interpolates inside it).

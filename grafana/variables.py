@@ -96,8 +96,8 @@ GPU_HOST = _several(
     "What exports GPU metrics: servers, or DCGM's exporter.",
     "label_values(enginebench_gpu_info, instance)",
 )
-# Grafana keeps a choice as long as it is offered. So a page that follows the runs chooses what is always offered, and a
-# second variable, which is asked with every refresh, has the ids that queries select by.
+# Grafana keeps a choice as long as it is offered. So a page that follows the runs has a choice that is always offered,
+# and a second variable, which is updated with every refresh, has the ids by which queries select.
 RUN = (
     _run(
         "run",

@@ -215,7 +215,7 @@ def _link(direction: str) -> str:
 
 def _energy_per_token(window: str) -> str:
     """Join by host, because DCGM's exporter has another port than the engines."""
-    # Two servers of a host may report the same GPU.
+    # Two servers on a host may report the same GPU.
     energy = rate("enginebench_gpu_energy_joules_total", "instance, gpu", "", ON_INSTANCE, window)
     energy = f"sum by (host) (max by (host, gpu) ({_with_host(energy)}))"
     tokens = _with_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
