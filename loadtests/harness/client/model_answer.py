@@ -228,7 +228,7 @@ class Answer:
     @classmethod
     @cache
     def _attributes_without_text(cls) -> tuple[Callable[[Any], Any], Any]:
-        """Return a getter for the attributes of an answer that do not depend on its text, and those of an empty one."""
+        """Return a getter for an answer's attributes that do not depend on its text, and an empty answer's values."""
         empty = vars(cls())
         without_text = itemgetter(*(empty.keys() - OF_TEXT))
         return without_text, without_text(empty)

@@ -1,4 +1,4 @@
-"""The help of `enginebench run`: what most people need on one screen, and with `--help-all` every option."""
+"""The help of `enginebench run`: the most used options on one screen, and with `--help-all` every option."""
 
 from __future__ import annotations
 

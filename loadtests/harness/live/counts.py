@@ -155,7 +155,7 @@ class LiveCounts:
         return {"counts": msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, self.run, stages))}
 
     def take(self, message: Mapping[str, Any]) -> set[int]:
-        """Take what `message` of another process returned, and return the stages that have changed."""
+        """Take the `message` of another process, and return the stages that have changed."""
         taken = msgspec.msgpack.decode(message["counts"], type=CountsMessage)
         self.scheduled, self.ended, self.run = taken.scheduled, taken.ended, taken.run
         self.stages |= taken.stages

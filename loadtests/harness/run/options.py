@@ -110,7 +110,7 @@ def read_options(options: Mapping[str, Any], defaults: Scenario) -> tuple[Scenar
 
 
 def processes_options(count: int) -> list[str]:
-    """Return Locust's options for `count` processes on this machine, with a port of their own for each run."""
+    """Return Locust's options for `count` processes on this machine, with a separate port for each run."""
     if count == 1:
         return []
     port = str(free_port())

@@ -69,7 +69,7 @@ class Target:
         self._address = Address.parse(url)
         self.url = self._address.origin + self._address.root
         self._access = access
-        self._sent = dict(access.headers)  # including those of the last signature
+        self._sent = dict(access.headers)  # including the headers of the last signature
         self._questions = Questions(self._address, access)
         self._silent: set[str] = set()  # pages that gave no answer
 

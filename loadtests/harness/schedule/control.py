@@ -5,7 +5,7 @@
     hold      the load stays until every request scheduled in the window has its answer (bounded)
 
 A stage of an open loop keeps to its schedule: it begins at an instant that all processes know beforehand, and warm-up
-and window are exactly as long as planned. So the same arrivals are counted whichever process sends them.
+and window are exactly as long as planned. So the same arrivals are counted, regardless of the process that sends them.
 
 Time is an argument: there is no clock here. Only the planning process controls stages.
 """

@@ -149,7 +149,7 @@ class ModelUser(User):
         run, generator, t_sched = self._run, self._generator, self._free_at
         stage = generator.stage
         if stage.plan is not self._planned_for and stage.plan.asks != self._planned_for.asks:
-            self._ahead = None  # the new stage asks for other requests
+            self._ahead = None  # the new stage needs other requests
             self._prepare()
         call, retries = self._call, run.scenario.retries
         again = call.again() if call.record.attempt < retries else None

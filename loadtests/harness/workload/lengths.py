@@ -22,7 +22,7 @@ class Lengths(RandomNumber):
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Raises `UserMistake` with the grammar."""
+    """Read a number of tokens or a distribution. Raises `UserMistake` with the grammar."""
     try:
         lengths = Lengths.parse(text)
         decimal = FORMS[lengths.kind].bounded and not (lengths.a.is_integer() and lengths.b.is_integer())

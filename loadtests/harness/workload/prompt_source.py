@@ -134,7 +134,7 @@ class PromptSource:
         return "".join(parts) + (self._text(left, rng) if left > 0 else "")
 
     def message(self, tokens: int, rng: Random) -> str:
-        """Return a later message of a conversation, which adds `tokens` tokens and those of the template around it."""
+        """Return a later message of a conversation, which adds `tokens` tokens and the template's tokens around it."""
         least = MIN_WORDS * self._words.cheapest
         if tokens >= least + self.instruction:
             return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION

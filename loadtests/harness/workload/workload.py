@@ -80,7 +80,7 @@ class Workload:
         return DatasetRows(rows, self.set_name, process, processes)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
-        """Return one user's requests. `user` is its number in the whole run, `rows` are those of its process."""
+        """Return one user's requests. `user` is its number in the whole run, `rows` are its process's."""
         return UserRequests(self, user, rows)
 
     @property

@@ -286,7 +286,7 @@ class Search:
         return None
 
     def _placed(self, estimate: float, side: Side, outward: float) -> float:
-        """Return a load next to the estimate, or that of an earlier probe that is near enough."""
+        """Return a load next to the estimate, or the load of an earlier probe that is near enough."""
         ends = self.goal.ends if self.width <= WIDE_PRECISION else max(self.goal.ends, WIDE_ENDS)
         distance, nearest = ends**INSIDE * outward, ends**NEAREST
         if side == "below":
@@ -317,6 +317,6 @@ class Search:
 
     @property
     def precise(self) -> bool:
-        """Return whether the bracket has the goal's precision, or that of neighbouring whole numbers."""
+        """Return whether the bracket has the goal's precision, or its ends are neighbouring whole numbers."""
         neighbours = self.goal.whole and self.met is not None and self.missed == self.met + 1
         return self.width <= self.goal.precision or neighbours
