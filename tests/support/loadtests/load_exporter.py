@@ -28,7 +28,7 @@ STAGE_SECONDS = 4.0
 
 
 class ScriptedRun(Collector):
-    """All counters grow with the clock. The stage changes every `STAGE_SECONDS`."""
+    """A scripted run: all counters grow with the clock, and the stage changes every `STAGE_SECONDS`."""
 
     def __init__(self, run: str, engine: str, started: float) -> None:
         self._started = started
