@@ -64,8 +64,8 @@ class TransformersEngine(OnTorch, BlockingEngine):
     options: TransformersOptions
     name = library = "transformers"
 
-    # One thread for everything that torch computes, loading included: each computing thread gets its own team of
-    # OpenMP workers, and two teams on the same cores cost a third of the speed.
+    # One thread for all calls of torch, loading included: each calling thread gets its own team of OpenMP workers,
+    # and two teams on the same cores cost a third of the speed.
     max_threads = 1
 
     @classmethod

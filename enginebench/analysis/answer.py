@@ -109,10 +109,10 @@ class ReplicasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BurstAnswer:
-    """Bursts, or outages after `command`. `peak` is the longest TTFT in seconds; `recovered` the most seconds from the
-    end of one until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if that
-    did not happen. `absorbed`: the SLO was met throughout or, without one, latency stayed
-    as it was. `failed` counts requests since the worst one began."""
+    """Bursts, or outages after `command`. `peak` is the longest TTFT in seconds. `recovered` is the most seconds from
+    the end of one until the SLO was met again or, without an SLO (not `judged`), until TTFT was as before. It is `None`
+    if that did not happen. `absorbed`: the SLO was met throughout or, without one, latency stayed as before.
+    `failed` counts requests since the worst one began."""
 
     engine: str
     command: str

@@ -31,8 +31,8 @@ COARSE = 1.2  # ratio of the lowest load missed to the highest met, from which a
 
 def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     """Return the step that raises or confirms the answer: an SLO, several users, more repeats, a higher or lower load,
-    a search for the limit between two loads; if the limit is known, a plan with the engine `planned`, by default the
-    best one."""
+    or a search for the limit between two loads. If the limit is known, the step is a plan with the engine `planned`, by
+    default the best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     imported = _imported(frame)

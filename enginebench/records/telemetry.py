@@ -1,5 +1,5 @@
-"""A line of `telemetry*.jsonl`, with the metrics of the server and the load generator at one instant; and the
-quantities read from these lines, with the names under which servers and GPU exporters publish them.
+"""A line of `telemetry*.jsonl` has the metrics of the server and the load generator at one instant. The quantities
+read from these lines are declared here, with the names under which servers and GPU exporters publish them.
 
 Quantities that a server does not report are left out: a machine without a GPU has no GPU utilisation of 0.
 """

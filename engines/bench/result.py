@@ -90,7 +90,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """All times are by the wall clock of the measuring process, at its end of the engine's pipe."""
+    """The result of a bench. All times are measured by this process, at its end of the engine's pipe."""
 
     made_at: str  # ISO 8601, UTC
     command: tuple[str, ...] = ()

@@ -84,7 +84,7 @@ def cpu_flops() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Bytes per second that can be read, and floating-point operations per second of `dtype`."""
+    """The limits of a device: bytes per second that it reads, and floating-point operations per second of `dtype`."""
 
     device: str
     dtype: str

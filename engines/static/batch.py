@@ -1,8 +1,8 @@
 """Continuous batching on a static decoder: requests join and leave between two steps.
 
-A chunk of one prompt (on a GPU, of several) is read, then every sequence whose prompt is read advances by one token,
-and so on: a long prompt delays the running answers by one chunk at a time. The rows in use are always the first ones:
-when a sequence leaves, the last one's keys and values move into its row.
+A chunk of one prompt (on a GPU, of several) is read, then every sequence whose prompt is complete advances by one
+token, and so on. So a long prompt delays the running answers by one chunk at a time. The rows in use are always the
+first ones: when a sequence leaves, the last one's keys and values move into its row.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class StaticOptions(TorchOptions):
 
 
 class StaticEngine(OnTorch, SteppingEngine):
-    """A Llama-family model on the static decoder. torch must compute on one thread alone: each computing thread gets
+    """A Llama-family model on the static decoder. torch must be called from only one thread: each calling thread gets
     its own team of OpenMP workers, and two teams on the same cores cost a third of the speed."""
 
     Options = StaticOptions

@@ -9,7 +9,7 @@
     requests   16 clients, answers of 1 token, not streamed: requests per second
     streams-N  as `latency`, with N streams × 20 tokens/s: added delay by the number of streams
 
-CPU time is that of the server's process only, user and system, read before and after (psutil). "Tokens per CPU second"
+CPU time covers only the server's process, user and system, read before and after (psutil). "Tokens per CPU second"
 is the throughput of a core that does nothing else; "tokens per second" was measured while this machine also ran the
 engine and the driver. `latency` is the time from the stamp that the engine writes into the token (`stamped_engine.py`)
 to the kernel's receive stamp in the driver or, without one, to the driver's read: an upper bound on the delay that

@@ -3,7 +3,7 @@
     python -m validation.speed.worst_bodies                    # one body after another, then four at a time
     python -m validation.speed.worst_bodies --output validation/results/worst_bodies.json
 
-Another client reads a stream of one token every 20 ms meanwhile. The gap is the longest time between two of its reads,
+Meanwhile, another client reads a stream of one token every 20 ms. The gap is the longest time between two of its reads,
 by the kernel's receive stamps if there are any. Memory is the peak of the server's process since its start.
 """
 
@@ -42,7 +42,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds and bytes."""
+    """Durations in seconds, sizes in bytes."""
 
     name: str
     size: int

@@ -173,8 +173,8 @@ OTHER_MEANINGS = {
     ("guidellm", "inter_token_latency"): TPOT,
     ("guidellm", "time_per_output_token"): NTPOT,
 }
-"""The metrics that tools write into a field, if they differ from its slot's: the inter-token latency of aiperf and
-guidellm is a mean for each request, and guidellm counts the wait for the first token as time per output token
+"""The metrics that tools write into a field, if they differ from its slot's. The inter-token latency of aiperf and
+guidellm is a mean for each request. Time per output token of guidellm includes the wait for the first token
 (inter_token_latency_metric.py in ai-dynamo/aiperf, schemas/request_stats.py in vllm-project/guidellm)."""
 
 STATISTICS: Mapping[str, str] = {

@@ -47,8 +47,8 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Requests in the window of one future, on replicas that represent `weight` times as many: how many were due, and
-    how many of them were within each objective and, in the last element, within all."""
+    """Requests in the window of one future, on replicas that represent `weight` times as many: the number due, and the
+    number within each objective and, in the last element, within all objectives."""
 
     requests: int
     within: tuple[int, ...]

@@ -51,8 +51,8 @@ class Future:
 
     @property
     def deviations(self) -> float:
-        """Return by how many standard deviations of its drift the machine is slower than usual: normal quantiles at the
-        points of van der Corput's sequence, which is evenly spread for any number of futures."""
+        """Return by how many standard deviations of its drift the machine is slower than usual. Futures have the normal
+        quantiles of van der Corput's sequence, which is evenly spread for any number of them."""
         point, part = 0.0, 0.5
         digits = self.number + 1
         while digits:
