@@ -33,7 +33,7 @@ from enginebench.records.telemetry import TelemetrySample
 
 BLOCK_BYTES = 8 * 1024 * 1024
 NOT_UNDERSTOOD = "{} cannot be understood ({}): is it from another version?"
-MAX_BYTES = 32 * 1024 * 1024  # of a document, and of a line
+MAX_BYTES = 32 * 1024 * 1024  # per document, and per line
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # not JSON, not text, nested too deeply
 T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 MISSING = "–"
 INFINITE = "failed"  # text for a value that falls among failed requests
-MAX_DIGITS = 6  # of a ratio
+MAX_DIGITS = 6  # digits of a ratio
 
 
 def significant(value: float, digits: int = 3) -> str:

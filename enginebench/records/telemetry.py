@@ -38,7 +38,7 @@ class Published:
 
     name: str
     factor: float = 1.0  # to our unit
-    bits: int = 0  # of a bit mask: the value is 1 if one of them is set
+    bits: int = 0  # bits of a mask: the value is 1 if one of them is set
     labels: tuple[str, ...] = ()  # `name="value"`, one of which is required; empty: any labels
 
     def value(self, published: float) -> float:

@@ -28,7 +28,7 @@ from engines.bench.report import bench_document
 from engines.bench.result import BenchResult
 
 FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")
-CHARTS = "report-charts"  # of report.md
+CHARTS = "report-charts"  # folder of report.md's charts
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Part(msgspec.Struct, omit_defaults=True):
 
 class Statistics(Part):
     units: str
-    mean: float | None = None  # which the schema requires
+    mean: float | None = None  # required by the schema
     stddev: float | None = None
     min: float | None = None
     p50: float | None = None

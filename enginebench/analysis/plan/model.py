@@ -15,7 +15,7 @@ from enginebench.analysis.plan.step_cost import Fit, fit_cost
 from enginebench.analysis.plan.steps import Generator, Steps
 
 MIN_SEEN = 10  # steps needed to infer a limit
-MIN_SEEN_SHARE = 0.01  # of a stage's steps in which more requests ran than the reported limit, to refute the limit
+MIN_SEEN_SHARE = 0.01  # share of a stage's steps above the reported limit that refutes it
 MIN_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
 MIN_PILED = 3 * MIN_SEEN  # steps that must be at a limit on running requests
 BELOW = 3  # numbers just below a limit, which have fewer steps together than the limit

@@ -23,10 +23,10 @@ from enginebench.analysis.plan.steps import Generator
 
 BLOCK = 256  # steps
 NOISES = 4096  # steps of noise drawn in advance
-MIN_NOISE = 0.2  # of a step's duration
+MIN_NOISE = 0.2  # share of a step's duration
 SPARE = 6.0  # standard deviations beyond the mean number of arrivals that are drawn
-MAX_REQUESTS = 1_000_000  # of one simulation of users
-PAUSES = 4096  # of users, drawn in advance
+MAX_REQUESTS = 1_000_000  # per simulation of users
+PAUSES = 4096  # users' pauses drawn in advance
 
 
 def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:

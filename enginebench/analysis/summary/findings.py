@@ -24,7 +24,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, SERVERS
 from enginebench.records.view import Evidence, Finding, StageView, keys_of
 
-SILENT = 10 * SECOND  # without a sample of the server at the end of a window
+SILENT = 10 * SECOND  # time without a sample of the server at the end of a window
 SOURCES = {**GAUGES, **COUNTERS}
 
 

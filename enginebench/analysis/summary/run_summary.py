@@ -33,8 +33,8 @@ from enginebench.records.view import Finding, Missing, StageView
 
 SCHEMA_VERSION = 6
 SUMMARY = "summary.json"
-POINTS = 240  # of a whole run
-MIN_SECONDS = 0.04  # of a run, so that its steps are whole nanoseconds for any records
+POINTS = 240  # per run
+MIN_SECONDS = 0.04  # minimum length of a run, so that its steps are whole nanoseconds for any records
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RunSummary(RunFacts):
     """
 
     folder: Path
-    requests: int  # of the whole run, inside and outside the steady windows
+    requests: int  # in the whole run, inside and outside the steady windows
     objectives: tuple[Objective, ...]
     stages: tuple[StageView, ...]
     flow: FlowSeries

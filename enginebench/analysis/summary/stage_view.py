@@ -24,7 +24,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import ClassView, Level, StageView, TurnView
 
-MIN_REQUESTS = 6  # of a turn, for the interval of its median
+MIN_REQUESTS = 6  # per turn, for the interval of its median
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:

@@ -21,7 +21,7 @@ from enginebench.records.rules import MARGIN, SIGNIFICANCE
 from enginebench.records.run import instant
 from enginebench.records.view import Estimate
 
-BASELINES = ("transformers", "pytorch-baseline")  # if no baseline is named, the first of these that was run
+BASELINES = ("transformers", "pytorch-baseline")  # the first of these that was run, if no baseline is named
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "*", "≥", "<",
 SIMULATED = "simulated"
 DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
 DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
-UNTESTED = "ᵇ"  # after a ratio of too few repeats
+UNTESTED = "ᵇ"  # mark of a ratio over too few repeats
 NO_DIFFERENCE = "not significant"
 SAME = 0.0005  # a smaller relative change counts as none
 

@@ -33,8 +33,8 @@ from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
-MAX_NAMES = 3  # engines, models or formats in a line
-MAX_LOADS = 8  # in a line
+MAX_NAMES = 3  # engines, models or formats per line
+MAX_LOADS = 8  # per line
 COLD = QUANTITY_BY_NAME[COLD_START].title
 MEANINGS = {
     Missing.NOT_OBSERVED: "not measured",

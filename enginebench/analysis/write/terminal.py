@@ -28,7 +28,7 @@ from enginebench.settings.console import CAUTION, GOOD
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}
 GAP = 2  # columns between two cells
-NOTE_WIDTH = 14  # of a remark below a number
+NOTE_WIDTH = 14  # columns of a remark below a number
 LABEL = 9  # columns of the labels at the left
 
 

@@ -49,7 +49,7 @@ class StudyFacts(Struct, frozen=True, kw_only=True):
     """The question, in `study.json`."""
 
     name: str
-    variants: tuple[str, ...]  # of the grid's file that were applied: cpu, quick, gpu_quick
+    variants: tuple[str, ...]  # variants in the grid's file that were applied: cpu, quick, gpu_quick
     chosen: Chosen = Chosen()  # rows of the file; `grid` has only these
     grid: Grid
     command: tuple[str, ...]

@@ -181,7 +181,7 @@ def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any])
 
 def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
     try:
-        grid = msgspec.convert(plain_json(document), Grid)  # as a study's folder is read
+        grid = msgspec.convert(plain_json(document), Grid)  # in the same way as a study's folder
     except ValueError as error:
         raise UserMistake(f"{path}: {str(error)[0].lower()}{str(error)[1:]}.") from None
     tables = [*(part.settings for part in grid.parts), *(row.options for row in grid.engines)]

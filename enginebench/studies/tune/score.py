@@ -15,7 +15,7 @@ from enginebench.records.metrics import GOODPUT
 from enginebench.records.request import CUT_OFF
 from enginebench.studies.tune.folder import Goal
 
-MIN_SHARE = 0.5  # of a request in the window, or of the lowest load
+MIN_SHARE = 0.5  # score if nothing meets the SLO: a share of a request, or of the lowest load
 MEASURES: Mapping[Goal, tuple[str, str]] = {
     "goodput": (GOODPUT, "req/s"),
     "capacity": ("capacity", "users"),
