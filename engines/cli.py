@@ -16,7 +16,7 @@ from enginebench.settings.flags import AsJson, TrustRemoteCode
 from enginebench.settings.schema import UserMistake
 
 SHOW = "show"
-SHOWN = ("name", "source", "licence", "parameters", "hub_id", "architecture", "context_length")  # of a model
+SHOWN = ("name", "source", "licence", "parameters", "hub_id", "architecture", "context_length")  # for each model
 
 
 class NamesToo(TyperGroup):

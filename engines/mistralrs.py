@@ -138,7 +138,7 @@ class MistralRsEngine(BlockingEngine):
                     token_source="none",
                     jinja_explicit=template.name,
                 )
-            except BaseException as error:  # of several types; a panic is not an `Exception`
+            except BaseException as error:  # may be of several types; a panic is not an `Exception`
                 raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {first_line(error)}") from error
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 KEY = "ENGINEBENCH_REMOTE_API_KEY"
 CONTEXT_LENGTH = 131_072  # tokens, if unknown
-MAX_TOKENS = 10**9  # of one request
+MAX_TOKENS = 10**9  # limit of one request's answer
 CONNECT_TIMEOUT = 10.0  # seconds
 IDLE_TIMEOUT = 600.0  # seconds without a byte
 MAX_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try

@@ -38,7 +38,7 @@ METRICS: Mapping[str, Metric] = {
     "prefill": Metric("prefill", "prefill of {} tokens", "s"),
     "prefill inside": Metric("prefill", "prefill of {} tokens, by the engine's own clock", "s"),
     "prefill memory": Metric("prefill", "peak memory, up to {} tokens", "B"),
-    "decode": Metric("decode", "time per decoded token", "s"),  # of the longest generation
+    "decode": Metric("decode", "time per decoded token", "s"),  # measured in the longest generation
     "generate": Metric("generate", "generation of {} tokens", "s"),
     "batch": Metric("batch", "{} at a time, with prompts", "tokens/s"),
     "batch decode": Metric("batch", "{} at a time, decoding", "tokens/s"),

@@ -34,11 +34,11 @@ from engines.models.stored import config_of, tensors_of
 ARRAY_BYTES = 1 << 30  # far above any L3 cache
 GPU_ARRAY_BYTES = 1 << 32  # far above any L2 cache of a GPU
 PASSES = 6
-MIN_SIDE, SIDE = 256, 2048  # of the square matrices that are multiplied
+MIN_SIDE, SIDE = 256, 2048  # rows of the square matrices that are multiplied
 LONG_ENOUGH = 0.05  # seconds of a product, from which the size of the matrices no longer matters
 GPU_SIDE = 8192
 HALF = ("bfloat16", "float16")
-NOISE = 0.05  # by which a share may exceed 1, because limit and engine are not measured at the same time
+NOISE = 0.05  # allowed excess of a share over 1: limit and engine are measured at different times
 MEASURING_TIMEOUT = 120.0  # seconds
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

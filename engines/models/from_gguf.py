@@ -27,11 +27,11 @@ from engines.machine.extras import install_command
 from engines.models.stored import llama_3_factors
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
-MAX_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
+MAX_EXACT_BYTES = 1_000_000_000  # size of a GGUF file; a larger one is written as bfloat16
 ROOT = Path(__file__).resolve().parents[2]
 # As in every Llama from 3.1 to 3.3; only the factor differs, and it is the largest in the tensor.
 LLAMA_3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-TOLERANCE = 1e-4  # of a factor, which the tensor has in 32 bits
+TOLERANCE = 1e-4  # relative difference of a factor, which the tensor has in 32 bits
 INSTEAD = "name the model's original folder of safetensors instead"
 
 

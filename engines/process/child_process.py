@@ -22,7 +22,7 @@ from engines.process.stream import ReceivedChunk, Stream
 from engines.process.tree import ProcessTree
 
 PIPE_BYTES = 1024 * 1024
-LAST_LINES = 20  # of a dead engine's standard error, in the server's log
+LAST_LINES = 20  # last lines of a dead engine's standard error, for the server's log
 KILLED_WITHIN = 30.0  # seconds; the kernel takes long if a process held much memory of a GPU
 KILLED_CHECK = 0.02  # seconds
 LAST_OUTPUT = 1.0  # seconds that a dead process's pipes may stay open, for example held by a process outside its group

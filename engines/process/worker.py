@@ -39,7 +39,7 @@ from engines.contract.errors import (
 )
 from engines.contract.registry import class_at
 
-MAX_DESCRIPTORS = 65_536  # of an engine: some libraries close all that may be open
+MAX_DESCRIPTORS = 65_536  # per engine: some libraries close all possible descriptors
 
 
 class Worker:

@@ -53,7 +53,7 @@ class OnTorch(Engine):
 
     cuda_by = "torch"
     library: ClassVar[str] = "torch"
-    _device: Any  # of torch
+    _device: Any  # a `torch.device`
     _context_length: int
     features: tuple[Feature, ...] = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced")
 

@@ -41,7 +41,7 @@ class Sizes:
 
 ON_CPU = Sizes((1, 4, 8), (512, 2048), chunk=64, prompts=1)
 ON_GPU = Sizes((1, 8, 32, 64, 128, 256), (512, 2048, 4096), chunk=512, prompts=4)
-CACHE_SHARE = 0.8  # of the memory that a GPU has left once the weights are loaded
+CACHE_SHARE = 0.8  # share of the memory that a GPU has left after loading the weights
 
 
 def _either(name: str) -> str:
