@@ -22,7 +22,7 @@ from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.histogram import Histogram
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-SETTLED: Nanoseconds = 2 * SECOND  # after which the window of an instant is known
+SETTLED: Nanoseconds = 2 * SECOND  # delay after which the window of an instant is known
 OPEN: Nanoseconds = 2**62  # end of the current window
 AT_A_TIME = 8  # requests that are counted before the event loop has its turn: about half a millisecond
 

@@ -33,7 +33,7 @@ RANDOM = "random:"  # prefix of a model without trained weights on our servers
 QUALITY_TIMEOUT = 300.0  # seconds: an engine without batching reads the text token by token
 JSON = {"Content-Type": "application/json"}
 WITHOUT = "%s: %s; the run goes on without it."
-MAX_ENGINE_BYTES = 2**16  # of the facts of `/v1/engine`, which meta.json keeps
+MAX_ENGINE_BYTES = 2**16  # size of the facts of `/v1/engine`, which meta.json keeps
 NO_SUCH_PAGE = (404, 405)
 
 

@@ -31,7 +31,7 @@ class StageProgress:
 
     stage: int
     boundary: Nanoseconds  # 0 at the stage's start, then `steady_start`, then `steady_end`
-    users: int = 0  # that have started
+    users: int = 0  # users that have started
     served: int = 0  # users that have had an answer in this stage
     answered: int = 0  # requests that ended in this stage
     scheduled: int = 0  # requests scheduled in the window so far

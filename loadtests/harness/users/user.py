@@ -29,7 +29,7 @@ from loadtests.harness.users import (
 )
 from loadtests.harness.users.dispatcher import Dispatcher
 
-MAX_ARRIVALS = 10**9  # of a stage
+MAX_ARRIVALS = 10**9  # per stage
 PAUSE_AFTER_FAILURE = 1.0  # seconds: a user whose request is refused does not repeat it at once
 
 

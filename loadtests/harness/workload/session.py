@@ -16,7 +16,7 @@ class Session:
         self.turn = -1  # the last one that was asked
         self.messages: tuple[Message, ...] = ()
         self._turns = turns
-        self._tokens = 0  # of the last prompt and its answer, as the server counted them
+        self._tokens = 0  # tokens of the last prompt and its answer, by the server's count
 
     def ask(self, text: str) -> None:
         self.turn += 1

@@ -28,7 +28,7 @@ KEPT = ("session_id", "delay", "timestamp", EXPECTED)
 REQUEST_COLUMNS = {*TEXTS, "messages", "prompt_tokens"}
 
 CONVERSATIONS = ("conversations", "conversation")
-CHARACTERS_A_TOKEN = 4  # of answers that were recorded as text
+CHARACTERS_A_TOKEN = 4  # ratio in answers that were recorded as text
 ROLES = ("system", "user", "assistant")
 SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model"), "assistant")}
 

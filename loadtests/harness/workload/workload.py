@@ -230,7 +230,7 @@ class UserRequests:
                 self._session.ask(workload.source.message(length, self._words))
             else:
                 self._session = None
-        tokens = None  # of a later turn: they depend on the answers before it
+        tokens = None  # unknown for a later turn, because they depend on the answers before it
         if self._session is None:
             prompt, tokens = self._prompt(prompt_tokens, asks), prompt_tokens
             self._session = Session(f"{self._user}-{self._sessions}", workload.turns.draw(self._lengths))

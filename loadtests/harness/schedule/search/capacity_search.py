@@ -99,7 +99,7 @@ class Search:
     all objectives, `missed` the lowest load that is certified to miss one."""
 
     goal: Goal
-    probes: list[Probe] = field(default_factory=list)  # that have ended
+    probes: list[Probe] = field(default_factory=list)  # ended probes
     probe: Probe | None = None
     next_look: float = 0
     met: float | None = None

@@ -22,7 +22,7 @@ WARM_UP_LIMITS, MIN_WARM_UP = 5.0, 1.0  # warm-up in latency limits, and minimum
 WARM_UP_EACH = 3  # requests of each user
 SPARE = 2  # ratio of a window's requests to those that the probe judges
 DRAIN = 600.0  # seconds for the answers of a probe before the next one
-HALVINGS = 6  # of the first load
+HALVINGS = 6  # maximum halvings of the first load
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ FIRST_OBJECTIVE = 3  # column
 Row = list[float]
 Message = dict[str, list[list[float]] | int]
 ARRIVALS_PER_SLICE = 4
-MIN_SECONDS, MAX_SECONDS, USUAL = 0.05, 1.0, 0.25  # of a slice
+MIN_SECONDS, MAX_SECONDS, USUAL = 0.05, 1.0, 0.25  # seconds of a slice
 
 
 def slice_length(load: Load) -> Nanoseconds:
