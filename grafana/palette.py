@@ -37,7 +37,7 @@ BY_GPU: Mapping[str, str] = {
         (BLUE, ORANGE, "#2a9d8f", "#d0579f", "#8f6bd9", "#c08a00", "#6a994e", "#b8405e")  # machines have up to eight
     )
 }
-BY_REASON: Mapping[str, str] = {  # of throttling
+BY_REASON: Mapping[str, str] = {  # by the reason of throttling
     r"/ power_cap$/": GREY,
     r"/ software_thermal$/": ORANGE,
     r"/ hardware_thermal$/": RED,

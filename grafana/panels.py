@@ -19,7 +19,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TOKENS_PER_SECOND = "suffix: tok/s"
 NO_DATA = "no requests yet"
 INSTANT = {"instant": True, "range": False}
-ABSENT = "–"  # where a sentence at the top of the page says why
+ABSENT = "–"  # if a sentence at the top of the page says why
 
 
 def tile(

@@ -23,8 +23,8 @@ OUTPUT_TOKENS = "enginebench_generation_tokens_total"
 CHOSEN = 'engine=~"$engine",instance=~"$instance"'  # on the servers' own metrics
 ON_INSTANCE = 'instance=~"$instance"'  # on process and GPU metrics, which carry no engine
 SERVER_FAILED = 'outcome=~"rejected|timeout|engine_error|unavailable"'
-WINDOW = "[$__rate_interval]"  # of lines: the last moments before each point
-STAGE = "[${stage_seconds}s] offset ${stage_ago}s"  # of tiles: see variables.STAGE
+WINDOW = "[$__rate_interval]"  # for lines: the time just before each point
+STAGE = "[${stage_seconds}s] offset ${stage_ago}s"  # for tiles: see variables.STAGE
 DRAWN = (50, 95, 99)
 
 

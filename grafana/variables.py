@@ -14,7 +14,7 @@ AS_ANSWERED, ASCENDING, NUMERICAL = 0, 1, 3  # Grafana's orders of a variable's 
 WHEN_TIME_RANGE_CHANGES, HIDDEN = 2, 2
 RUN_ID = '/run="([^"]+)"/'
 VALUE = r"/\} (-?\d+) /"
-QUERY_KINDS = {"label_values": 1, "query_result": 3}  # of Grafana's editor
+QUERY_KINDS = {"label_values": 1, "query_result": 3}  # codes of Grafana's editor
 TWO_SCRAPES = 10  # seconds; over less there is no rate
 
 

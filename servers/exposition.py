@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 SLICE = 0.001  # seconds
-END = b"# EOF\n"  # of OpenMetrics' page; each family is written as a separate page
+END = b"# EOF\n"  # ends OpenMetrics' page; each family is written as a separate page
 
 
 class _FamilyRegistry:

@@ -116,7 +116,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._unanswered.popleft()
         super().on_response_complete()
-        self._await_rest()  # of the request behind it, of which nothing may arrive any more
+        self._await_rest()  # the next request may have begun, and no more of it may arrive
 
     def send_400_response(self, msg: str) -> None:
         """Called when the parser has stopped."""

@@ -206,7 +206,7 @@ class TextWire(Wire):
         are not repeated."""
         super().__init__(*args, **kwargs)
         self._first = [] if first is None else [first]
-        self._offset = len(self._echo)  # of the next token in the text
+        self._offset = len(self._echo)  # offset of the next token in the text
         self._characters = getincrementaldecoder("utf-8")("replace")  # a token may be a part of a character
 
     def opening(self) -> bytes:

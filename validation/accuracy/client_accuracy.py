@@ -51,7 +51,7 @@ TOKENS = 100  # of an answer
 ITL = 0.01  # seconds from token to token
 USERS = (1, 10, 100, 500, 1000)
 ROUNDS = 3
-SECONDS = 6.0  # of a load that are counted
+SECONDS = 6.0  # counted seconds of a load
 SETTLE = 2.0  # minimum seconds after the first request that are not counted
 STARTED = 100  # users a second, as in `loadtests`, whose import would let gevent patch this process
 PATIENCE = 120.0  # seconds for a tool to start, evaluate and end, in addition to its load
@@ -76,7 +76,7 @@ class Row:
     memory: int  # bytes
     cores: float  # used by the tool
     cores_of_others: float  # used by other processes, which disturb the measurement
-    load_average: float  # of the machine, just before
+    load_average: float  # the machine's, just before
     command: list[str]
 
 

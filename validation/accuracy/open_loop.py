@@ -67,7 +67,7 @@ class Arrivals:
     opened_late: int  # requests for which a connection had to be opened
     client_cpu: float  # cores
     run_delay: float | None  # share of the time in which the client was ready to run and had no core
-    load_average: float  # of the machine, before the run
+    load_average: float  # the machine's, before the run
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Row:
     high: float
     attained: float
     failed: int
-    load_average: float  # of the machine, before the fleet was started
+    load_average: float  # the machine's, before the fleet was started
 
     @property
     def difference(self) -> float:

@@ -71,7 +71,7 @@ class Result:
     source: str
     requests: int
     tokens: int
-    size: int  # of the lines or of the table
+    size: int  # size of the lines or the table
     seconds: float
     cpu_seconds: float
     most_resident: int

@@ -40,7 +40,7 @@ MARGIN = 1.0  # seconds around a kill in which it may have ended a request
 TOO_SOON = 0.1  # seconds; a client that disconnects earlier may be refused at the same moment
 SETTLE = 20.0  # seconds after which the server must be idle
 
-POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)  # of the event loop, which starts one when calls overlap and keeps it
+POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)  # maximum for the event loop, which keeps every thread that it starts
 
 Outcomes = dict[str, int]  # "chat ok" -> 12
 
@@ -69,7 +69,7 @@ class Soak:
     uncertain: int  # requests that client and engine may have ended at the same moment
     peak_running: int
     peak_waiting: int
-    all_slots: int  # that could be taken at the same time at the end
+    all_slots: int  # slots that could be taken at the same time at the end
     left_running: int
     left_waiting: int
     before: Resources

@@ -47,7 +47,7 @@ WARM_UP = 1.0  # seconds from then until the measured window
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    options: tuple[str, ...]  # of the fake engine
+    options: tuple[str, ...]  # options of the fake engine
     clients: int
     tokens: int  # per answer
     streamed: bool = True
@@ -73,7 +73,7 @@ class Result:
     seconds: float
     requests: float
     tokens: float
-    server_cpu_share: float  # of one core
+    server_cpu_share: float  # share of one core
     engine_cpu_share: float
     driver_cpu_share: float
     server_cpu_per_token: float

@@ -28,7 +28,7 @@ from validation.statistics.systems import Floats, Generator, Trace, batches, log
 
 System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
-SHARES = (0.5, 0.9, 0.99)  # of requests within a limit
+SHARES = (0.5, 0.9, 0.99)  # shares of requests within a limit
 MIN_SHOWN = 0.02  # share of simulations with an interval below which the coverage is left out
 RATIOS = ("p50", "p95", "rate")  # ratios of two engines, `REPEATS` runs each
 REPEATS = 5

@@ -19,7 +19,7 @@ from enginebench.records.metrics import PERCENTILES
 from enginebench.records.view import Distribution
 from validation.statistics.systems import Floats, Generator
 
-SPREAD = 0.5  # of latencies inside a run, on the logarithm
+SPREAD = 0.5  # standard deviation of the logarithm of latencies inside a run
 GRID = tuple(product((3, 5, 8), (60, 400), (0.0, 0.05, 0.3), (0.0, 0.8)))
 
 
@@ -31,7 +31,7 @@ class Cell:
 
     percentile: str
     runs: int
-    requests: int  # of a run
+    requests: int  # per run
     spread: float
     rho: float
     samples: int

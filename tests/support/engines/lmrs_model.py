@@ -37,7 +37,7 @@ CONFIG = {
     "bos_token_id": 128_000,
     "eos_token_id": 128_009,
 }
-SPREAD = 0.4  # of the weights: large enough that greedy answers vary
+SPREAD = 0.4  # spread of the weights, large enough that greedy answers vary
 
 
 def write_tiny_llama(folder: Path) -> Model:
