@@ -92,7 +92,7 @@ def run_watched(
 
 
 def look(process: psutil.Popen, used: dict[int, float]) -> int:
-    """Note the CPU seconds of the process and its descendants in `used`, and return their memory."""
+    """Update `used`, the CPU seconds of the process and its descendants by process id. Return their bytes of memory."""
     memory = 0
     try:
         tree = [process, *process.children(recursive=True)]

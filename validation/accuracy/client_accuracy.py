@@ -47,7 +47,7 @@ from validation.peers.tools import TOOLS, Load, Seen, ToolFailed, variables_of
 from validation.processes import Sample, between, run_watched
 from validation.program import ROOT, command_line, write
 
-TOKENS = 100  # of an answer
+TOKENS = 100  # per answer
 ITL = 0.01  # seconds from token to token
 USERS = (1, 10, 100, 500, 1000)
 ROUNDS = 3
@@ -118,7 +118,7 @@ def settling(users: int) -> float:
 
 
 def measure(key: str, users: int, number: int) -> Row:
-    """Raise `ToolFailed` with the tool's own last words."""
+    """Measure one cell. Raises `ToolFailed` with the last lines of the tool's output."""
     tool = TOOLS[key]
     load = Load(users, TOKENS, ITL, settling(users) + SECONDS)
     with tempfile.TemporaryDirectory() as name:
@@ -291,7 +291,7 @@ def main() -> None:
     if arguments.table:
         print(*markdown(results), sep="\n")
         return
-    raise_descriptor_limit()  # of the server and the tools, which have a connection for each stream
+    raise_descriptor_limit()  # the server and the tools have a connection for each stream
     loads = sorted(int(number) for number in arguments.loads.split(","))
     with sigterm_is_ctrl_c():
         for key, users, number in results.missing(arguments.tool or list(TOOLS), loads, arguments.rounds):

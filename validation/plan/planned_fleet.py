@@ -79,7 +79,7 @@ def measure_replica(runs: Path) -> Path:
 
 
 def planned(run: Path) -> Attainment:
-    """Simulate the peak on the number of replicas that the plan names."""
+    """Simulate the peak on the planned number of replicas."""
     plan = simulate([load_run(run)], Rate(RATE), SECONDS, parse_objectives(OBJECTIVES))
     if plan.replicas is None:
         raise SystemExit(f"the peak cannot be simulated: {plan.missing}")

@@ -129,7 +129,7 @@ class Visit:
 
     @asynccontextmanager
     async def report(self, endpoint: str, connection: Connection) -> AsyncIterator[None]:
-        """Report one request: what was received at the end decides its outcome."""
+        """Report one request; the bytes received at the end decide its outcome."""
         began = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             yield

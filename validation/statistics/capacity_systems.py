@@ -1,8 +1,8 @@
 """Servers of known capacity: queues by their exact laws, continuous batching by simulating millions of requests.
 
-Shares nothing with the search that is judged on them. A system serves Poisson arrivals, or others of mean gap 1/rate,
-first come, first served. Its latency is the wait, or the time to the first token; a request "meets" `limit` if its
-latency is at most that, and capacity is the rate at which a share `Q` does.
+They share no code with the search that is judged by them. A system serves Poisson or other arrivals with a mean gap of
+1/rate, first come, first served. Its latency is the wait, or the time to the first token; a request "meets" `limit` if
+its latency is at most that, and capacity is the rate at which a share `Q` of the requests meets it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class System:
     name: str
     serve: Callable[[Generator, Floats], tuple[Floats, Floats]]
     limit: float
-    saturation: float  # requests per second, about
+    saturation: float  # approximate, in requests per second
     gap: Draw = exponential
     exact: Callable[[float, float], float] | None = None  # takes the limit and q
     changing: Changing | None = None  # arrivals whose rate changes: factors of successive gaps
@@ -84,7 +84,7 @@ class System:
         return Trace(sent, latency, ended)
 
     def capacity(self, rng: Generator) -> float:
-        """Return requests per second."""
+        """Return the capacity in requests per second."""
         if self.exact is not None:
             return self.exact(self.limit, Q)
         low, high = 0.05 * self.saturation, self.saturation
@@ -201,8 +201,8 @@ def mdc_capacity(limit: float, q: float, servers: int) -> float:
 
 
 def _mdc_within(rate: float, servers: int, limit: float) -> float:
-    """P(W ≤ limit) with service times of 1: the number in the system after a service time is those beyond `servers`
-    before it, and a Poisson number of arrivals."""
+    """Return P(W ≤ limit) with service times of 1. The number in the system after a service time is the number beyond
+    `servers` before it, plus a Poisson number of arrivals."""
     states = 1200
     arrivals = stats.poisson.pmf(np.arange(states), rate)
     chain = np.zeros((states, states))

@@ -104,7 +104,7 @@ SCENARIOS: dict[str, Scenario] = {
 def version(
     rng: Generator, scenario: Scenario, changed: bool, levels: dict[tuple[str, str], float] | None = None
 ) -> dict[tuple[str, str], Floats]:
-    """Draw values of one version's runs by stage and metric. `levels` are in place of the typical ones."""
+    """Draw values of one version's runs by stage and metric. `levels` replace the typical ones."""
     shared = scenario.shared_now if changed and scenario.shared_now is not None else scenario.shared
     today = shared * rng.standard_normal(RUNS)
     values = {}

@@ -22,7 +22,7 @@ from enginebench.records.telemetry import COUNTERS, GAUGES, SPECULATION, Publish
 from enginebench.records.view import Level
 
 NEAR = 2 * SECOND  # samples normally follow each other after one second
-OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # that a process of the load generator reports about itself
+OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # what a process of the load generator reports about itself
 ENERGY = "gpu_energy_joules"
 SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS, **SPECULATION}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
