@@ -22,7 +22,7 @@ from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.write.html import page
 from enginebench.analysis.write.markdown import markdown
 from enginebench.analysis.write.sentence import sentence
-from enginebench.records.formatting import counted
+from enginebench.records.formatting import CURRENCY, counted
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 
@@ -91,7 +91,7 @@ def document(runs: Runs, peak: str | None, price: float | None) -> Report:
 
 def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings:
     if price is not None and not 0 <= price < math.inf:
-        raise UserMistake(f"a price is US dollars per hour, not {price:g}.")
+        raise UserMistake(f"a price is {CURRENCY.name} per hour, not {price:g}.")
     return PlanSettings(
         peak=None if peak is None else parse_peak(peak),
         slo=runs.frame.objectives,

@@ -18,14 +18,14 @@ from enginebench.analysis.answer import Answer
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
-from enginebench.records.formatting import ShownUnit, time_unit
+from enginebench.records.formatting import CURRENCY, ShownUnit, time_unit
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
 MIN_SHOWN = 0.1  # smallest value in a shared unit
 Style = Literal["plain", "ratio", "change", "part", "money", "count", "p"]
 """How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (for shares, the
-difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in US dollars; `count`
+difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in `CURRENCY`; `count`
 without decimals; `p` as a p value."""
 
 
@@ -99,7 +99,7 @@ def count(number: float | None, tone: Tone = Tone.PLAIN) -> Number:
 
 
 def money(amount: float | Estimate | None) -> Number:
-    return Number(amount if isinstance(amount, Estimate) else Estimate(amount), "$", "money")
+    return Number(amount if isinstance(amount, Estimate) else Estimate(amount), CURRENCY.sign, "money")
 
 
 def part(share: float | None, n: int) -> Number:
@@ -285,6 +285,7 @@ class Sliders:
     hours: float
     limits: tuple[tuple[str, float], ...]
     engines: tuple[SliderEngine, ...]
+    currency: str = CURRENCY.sign
 
 
 @dataclass(frozen=True, slots=True)

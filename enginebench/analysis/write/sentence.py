@@ -32,6 +32,7 @@ from enginebench.analysis.write.cells import change_text, clean, load_number
 from enginebench.records.formatting import (
     counted,
     format_error,
+    format_money,
     format_ratio,
     format_seconds,
     format_share,
@@ -313,7 +314,7 @@ def _by_reason(candidates: Sequence[Replicas]) -> dict[str, str]:
 
 
 def _month(candidate: Replicas, per: str = "") -> str:
-    return "" if candidate.month is None else f", ${significant(candidate.month)}{per}"
+    return "" if candidate.month is None else f", {format_money(candidate.month)}{per}"
 
 
 def _unsure(candidate: Replicas) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enginebench.records.formatting import CURRENCY
 from enginebench.settings.flags import AsJson, Budget, Engines, Models, Urls, duration, typed_texts, with_flags
 from enginebench.settings.schema import UserMistake, choose_from, from_environment, options_by_engine, settings_of
 from enginebench.studies.tune.folder import Goal, Question, open_folder
@@ -46,7 +47,7 @@ RESTART = typer.Option(
 FOR = typer.Option(
     "--for", help="Maximise requests within the SLO, the highest load within it, or requests per dollar."
 )
-PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
+PRICE = typer.Option(metavar=f"[NAME=]{CURRENCY.code}", help="Price of a GPU or server per hour, for --for cost.")
 LOAD_TIMEOUT = typer.Option(metavar="S", help="A server that is not ready by then fails.", parser=duration(1))
 
 
@@ -154,7 +155,7 @@ def _entrants(question: Question) -> list[Entrant]:
     if find_spec("polars") is None:  # missing from `make bundle`
         raise UserMistake("`tune` judges its runs, for which the packages are not here.")
     if question.goal == "cost" and not question.prices:
-        raise UserMistake("--for cost needs --price, in US dollars per hour.")
+        raise UserMistake(f"--for cost needs --price, in {CURRENCY.name} per hour.")
     if "slo" not in question.texts:
         raise UserMistake("`tune` needs an SLO, such as --slo ttft_p95=500ms,tpot_p95=50ms.")
     if question.restart and (question.engines or len(question.urls) != 1):

@@ -11,6 +11,7 @@ from enginebench.analysis.engine_runs import engine_runs_of
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.verdict.capacity import capacities_of
+from enginebench.records.formatting import CURRENCY
 from enginebench.records.metrics import GOODPUT
 from enginebench.records.request import CUT_OFF
 from enginebench.studies.tune.folder import Goal
@@ -19,7 +20,7 @@ MIN_SHARE = 0.5  # score if nothing meets the SLO: a share of a request, or of t
 MEASURES: Mapping[Goal, tuple[str, str]] = {
     "goodput": (GOODPUT, "req/s"),
     "capacity": ("capacity", "users"),
-    "cost": (f"{GOODPUT} per dollar", "requests per $"),
+    "cost": (f"{GOODPUT} per dollar", f"requests per {CURRENCY.sign}"),
 }
 """The compared measure, and its unit."""
 
