@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from enginebench.studies.tune import runner
-from enginebench.studies.tune.folder import Goal, Question, open_folder
+from enginebench.studies.tune.folder import Question, open_folder
+from enginebench.studies.tune.goals import Goal
 from enginebench.studies.tune.runner import TuneRunner
 from enginebench.studies.tune.variants import entrants
 from loadtests.harness.command.command_terminal import Terminal

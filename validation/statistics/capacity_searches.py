@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
+from loadtests.harness.schedule.search.capacity_search import Probe, Search, SearchGoal
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
 from validation.program import write_simulation
 from validation.statistics.capacity_systems import SYSTEMS, Q, System
@@ -55,7 +55,7 @@ class Cell:
 def search_once(system: System, capacity: float, seed: int) -> Searched:
     rng = np.random.default_rng([seed, 13])
     start = system.saturation / 20
-    search = Search(Goal((1 - Q,), min(PRECISIONS), start, start / 1024, warm_up=10 * system.limit))
+    search = Search(SearchGoal((1 - Q,), min(PRECISIONS), start, start / 1024, warm_up=10 * system.limit))
     requests, reached = 0, dict[float, int]()
     while (probe := search.probe) is not None and requests < MAX_REQUESTS:
         requests += run_probe(system, search, probe, rng)

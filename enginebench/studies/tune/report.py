@@ -38,8 +38,9 @@ from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune.confirmation import LOOKS
 from enginebench.studies.tune.course import Course
 from enginebench.studies.tune.folder import RUNS
+from enginebench.studies.tune.goals import GOALS
 from enginebench.studies.tune.runner import TuneRunner
-from enginebench.studies.tune.score import MEASURES, NoScore, summary_of
+from enginebench.studies.tune.score import NoScore, summary_of
 
 OUTLYING = 4.0  # a run this many spreads below its variant's median is an outlier
 VARIANT = Column("variant", text=True)
@@ -48,21 +49,21 @@ VARIANT = Column("variant", text=True)
 def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:
     """Report on a race that has at least one round."""
     course, frame = runner.course, _frame(runner)
-    measure, unit = MEASURES[runner.question.goal]
-    answer = _answer(course, measure, frame)
+    scoring = GOALS[runner.question.goal]
+    answer = _answer(course, scoring.measure, frame)
     # Variants are compared within rounds, not over the repeats that they have in common.
     rest = (warning for warning in warnings(frame) if warning.kind != "not_interleaved")
     warned = (*_outliers(course), *rest)
-    sections = (_history(runner, unit), _failures(runner.reasons), setup(frame))
+    sections = (_history(runner, scoring.unit), _failures(runner.reasons), setup(frame))
     ratios = [(name, "ratio in the race", ratio) for name, ratio in _ratios(course).items()]
     ratios += [(course.winner, "confirmed ratio", answer.ratio)] if course.winner else []
-    rows = [{"engine": name} | cells(measure, statistic, "", ratio) for name, statistic, ratio in ratios]
+    rows = [{"engine": name} | cells(scoring.measure, statistic, "", ratio) for name, statistic, ratio in ratios]
     return Document(
         title="Tuning",
         tested=frame.tested,
         objectives=frame.objectives,
         answer=answer,
-        candidates=variants_table(course, measure),
+        candidates=variants_table(course, scoring.measure),
         figure=pareto(frame),
         next=_next(runner, answer, command),
         warnings=warned,

@@ -14,7 +14,7 @@ from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.schedule.search.capacity_estimate import Sample, crossing
-from loadtests.harness.schedule.search.capacity_search import CERTAIN, MIN_MET, Goal, Search
+from loadtests.harness.schedule.search.capacity_search import CERTAIN, MIN_MET, Search, SearchGoal
 from loadtests.harness.schedule.search.evidence import STAKES, ProbeOutcomes, Side, log_evidence
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.search.slices import ProbeSlices, ProcessSlices, slice_length
@@ -129,7 +129,7 @@ def test_a_request_of_an_earlier_stage_is_not_counted() -> None:
 def searched(share: Callable[[float], float], most: int = 100_000, **goal: float | bool | tuple[float, ...]) -> Search:
     """A search on a server where independent requests miss the objective with probability `share(load)`."""
     goals = {"shares": (0.05,), "start": 1.0, "lowest": 1 / 16, "highest": 1000.0} | goal
-    search, rng, total = Search(Goal(**goals)), Random(7), 0  # type: ignore[arg-type]
+    search, rng, total = Search(SearchGoal(**goals)), Random(7), 0  # type: ignore[arg-type]
     while (probe := search.probe) is not None and total < most:
         bad = [int(rng.random() < share(probe.load)) for _ in range(probe.most_requests)]
         ended, n = None, 0
@@ -172,7 +172,7 @@ def test_doubling_probes_end_as_soon_as_they_are_decided() -> None:
 
 def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
     """Of the first 200 requests at the first load 15 are late: it goes on doubling from there."""
-    search = Search(Goal((0.05,), start=4.0))
+    search = Search(SearchGoal((0.05,), start=4.0))
     search.look(counts([int(k % 13 == 0) for k in range(200)]))
     assert search.probes[0].verdict == "undecided"
     loads = []
@@ -185,7 +185,7 @@ def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
 
 def test_a_stall_while_locating_does_not_send_the_next_probe_to_a_low_load() -> None:
     """As measured on a busy machine: a stall makes 6 of 30 requests late at 4 req/s, none is late from 8 to 32."""
-    search, loads = Search(Goal((0.05,), start=2.0)), []
+    search, loads = Search(SearchGoal((0.05,), start=2.0)), []
     while (probe := search.probe) is not None and probe.role == "locate":
         loads.append(probe.load)
         late = 0.2 if probe.load == 4 else float(probe.load > 33)
@@ -197,7 +197,7 @@ def test_a_stall_while_locating_does_not_send_the_next_probe_to_a_low_load() -> 
 
 
 def test_what_locates_certifies_nothing() -> None:
-    search = Search(Goal((0.05,), start=4.0))
+    search = Search(SearchGoal((0.05,), start=4.0))
     for _ in range(3):
         assert search.probe is not None
         assert search.probe.role == "locate"
@@ -207,7 +207,7 @@ def test_what_locates_certifies_nothing() -> None:
 
 def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
     """Two probes that were met, neither long enough for a certificate: together they certify the lower load."""
-    search = Search(Goal((0.05,)))
+    search = Search(SearchGoal((0.05,)))
     half = MIN_MET // 2 + 100
     for load, certified in ((10.0, None), (9.0, 9.0)):
         search._begin(load, "below")
@@ -220,7 +220,7 @@ def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
 
 def test_a_probe_ends_as_soon_as_the_bracket_is_as_precise_as_asked() -> None:
     """The probe at 11 certifies the lower load of an earlier one, and so the bracket, before its own."""
-    search = Search(Goal((0.05,), precision=0.2))
+    search = Search(SearchGoal((0.05,), precision=0.2))
     search.missed = search.estimate = 14.0
     search._begin(10.0, "below")
     assert search.probe is not None
@@ -273,7 +273,7 @@ def test_an_end_that_is_no_round_number_is_reached(start: float, highest: float)
 def test_a_misleading_probe_at_an_end_of_the_range_does_not_hold_the_search_there(
     start: float, first: int, capacity: int
 ) -> None:
-    search, rng = Search(Goal((0.05,), start=start, lowest=1.0, highest=64.0, whole=True)), Random(7)
+    search, rng = Search(SearchGoal((0.05,), start=start, lowest=1.0, highest=64.0, whole=True)), Random(7)
     search.look(counts([first] * 20 + [0] * 4))
     while (probe := search.probe) is not None and len(search.probes) < 60:
         bad = [int(rng.random() < (0.001 if probe.load <= capacity else 0.6)) for _ in range(probe.most_requests)]

@@ -42,7 +42,7 @@ MAX_PROBES = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class SearchGoal:
     """The goal of a search: `shares` of requests may miss each objective, and half of the bracket is at most
     `precision` of its middle. Loads are requests per second, or `whole` numbers. `warm_up` is a minimum in seconds."""
 
@@ -98,7 +98,7 @@ class Search:
     """`probe` is the current one, `None` when the search has ended. `met` is the highest load that is certified to meet
     all objectives, `missed` the lowest load that is certified to miss one."""
 
-    goal: Goal
+    goal: SearchGoal
     probes: list[Probe] = field(default_factory=list)  # ended probes
     probe: Probe | None = None
     next_look: float = 0

@@ -13,7 +13,7 @@ from enginebench.records.search import ProbeRecord, ProbeShare, SearchRecord, Se
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 from loadtests.harness.schedule.control import UNDECIDED
-from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
+from loadtests.harness.schedule.search.capacity_search import Probe, Search, SearchGoal
 from loadtests.harness.schedule.search.slices import ProbeSlices
 
 By = Literal["rate", "users", "agents"]
@@ -42,10 +42,10 @@ class SearchPlan:
     def unit(self) -> str:
         return "req/s" if self.by == "rate" else self.by
 
-    def goal(self) -> Goal:
+    def goal(self) -> SearchGoal:
         whole = self.by != "rate"
         limits = [objective.limit for objective in self.objectives if objective.metric in {TTFT, E2E}]
-        return Goal(
+        return SearchGoal(
             shares=tuple(1 - objective.q for objective in self.objectives),
             precision=self.precision,
             start=self.start,
