@@ -7,7 +7,7 @@ for every number or the reason why the interval is missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -20,6 +20,11 @@ from enginebench.records.stage import StagePlan
 
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
+
+
+def is_invalid(severities: Iterable[Severity]) -> bool:
+    """Return whether findings of these severities make a run invalid, which therefore gets no verdict."""
+    return any(severity == "invalid" for severity in severities)
 
 
 class Missing(Enum):

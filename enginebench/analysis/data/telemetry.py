@@ -18,11 +18,20 @@ import numpy as np
 from enginebench.analysis.arrays import Floats, Integers
 from enginebench.records import files
 from enginebench.records.stage import SECOND
-from enginebench.records.telemetry import COUNTERS, GAUGES, SPECULATION, Published, Source, TelemetrySample, server_of
+from enginebench.records.telemetry import (
+    COUNTERS,
+    GAUGES,
+    LOAD_GENERATOR_GAUGES,
+    SPECULATION,
+    Published,
+    Source,
+    TelemetrySample,
+    server_of,
+)
 from enginebench.records.view import Level
 
 NEAR = 2 * SECOND  # samples normally follow each other after one second
-OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # what a process of the load generator reports about itself
+OWN = (*LOAD_GENERATOR_GAUGES, "users")  # what a process of the load generator reports about itself
 ENERGY = "gpu_energy_joules"
 SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS, **SPECULATION}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}

@@ -39,7 +39,7 @@ from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
 from enginebench.records.formatting import CURRENCY, format_share, in_words
-from enginebench.records.view import Estimate, Missing
+from enginebench.records.view import Estimate, Missing, is_invalid
 
 COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several", "+ request beyond", "beyond")
 """Titles of the fields of `StepCost`."""
@@ -55,7 +55,7 @@ def plan_document(
     order = [candidate.name for candidate in planned.candidates]
     plans = sorted(plans, key=lambda plan: order.index(plan.name))
     warned = warnings(frame)
-    invalid = any(warning.severity == "invalid" for warning in warned)
+    invalid = is_invalid(warning.severity for warning in warned)
     comparable = not any(difference.incomparable for difference in frame.differences)
     step = next_step_for_peak(frame, planned.candidates[0], settings.load, doubtful(warned), settings.spares)
     sections = (

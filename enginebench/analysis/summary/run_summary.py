@@ -29,7 +29,7 @@ from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME
 from enginebench.records.run import UNCACHED, RunFacts
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
-from enginebench.records.view import Finding, Missing, StageView
+from enginebench.records.view import Finding, Missing, StageView, is_invalid
 
 SCHEMA_VERSION = 6
 SUMMARY = "summary.json"
@@ -66,7 +66,7 @@ class RunSummary(RunFacts):
 
     @property
     def invalid(self) -> bool:
-        return any(finding.severity == "invalid" for finding in self.findings)
+        return is_invalid(finding.severity for finding in self.findings)
 
     def at(self, label: str) -> StageView | None:
         return next((stage for stage in self.stages if stage.label == label), None)
