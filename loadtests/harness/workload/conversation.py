@@ -8,8 +8,8 @@ from loadtests.harness.client.dialects.dialect import Message
 MARGIN = 64  # tokens that a chat template may add around two messages
 
 
-class Session:
-    """A conversation: call `ask`, then `answered`, for each turn."""
+class Conversation:
+    """Call `ask`, then `answered`, for each turn."""
 
     def __init__(self, name: str, turns: int) -> None:
         self.name = name
