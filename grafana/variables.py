@@ -6,7 +6,7 @@ from typing import Any
 
 from grafana.load_promql import LAST_MONTH, RUN_START, STAGE_END, STAGE_START, last_stage, select
 from grafana.panels import SOURCE
-from grafana.promql import E2E, TTFT
+from grafana.promql import BUILD_INFO, E2E, GPU, TTFT
 
 Variable = dict[str, Any]
 
@@ -86,15 +86,13 @@ START, END = f"max({last_stage(STAGE_START)})", f"max({last_stage(STAGE_END)})"
 SEEN = f"on () {END} > time() - $__range_s"
 
 DATA_SOURCE = _variable("datasource", "datasource", "Data source", query="prometheus")
-ENGINE = _several("engine", "Engine", "Engines to show.", "label_values(enginebench_build_info, engine)")
-SERVER = _several(
-    "instance", "Server", "Servers (host and port) to show.", "label_values(enginebench_build_info, instance)"
-)
+ENGINE = _several("engine", "Engine", "Engines to show.", f"label_values({BUILD_INFO}, engine)")
+SERVER = _several("instance", "Server", "Servers (host and port) to show.", f"label_values({BUILD_INFO}, instance)")
 GPU_HOST = _several(
     "instance",
     "Server",
     "What exports GPU metrics: servers, or DCGM's exporter.",
-    "label_values(enginebench_gpu_info, instance)",
+    f"label_values({GPU}info, instance)",
 )
 # Grafana keeps a choice as long as it is offered. So a page that follows the runs has a choice that is always offered,
 # and a second variable, which is updated with every refresh, has the ids by which queries select.
