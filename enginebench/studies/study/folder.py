@@ -32,7 +32,7 @@ from enginebench.records.run import HOST, as_typed
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Cell, Chosen, Grid, cells_of
-from enginebench.studies.study.grid_file import check_labels
+from enginebench.studies.study.grid_file import check_grid
 
 SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
@@ -152,7 +152,7 @@ def _checked(path: Path, facts: StudyFacts) -> StudyFacts:
         raise ValueError(f"{path.parent} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
     if not is_file_name(facts.name):
         raise ValueError(NOT_UNDERSTOOD.format(path, f"`{facts.name}` is no name of a study"))
-    check_labels(path, facts.grid)
+    check_grid(path, facts.grid)
     try:
         parse_objectives(facts.grid.slo)
     except ValueError as error:
@@ -182,7 +182,7 @@ def _read_records(folder: Path) -> tuple[dict[str, CellRecord], dict[str, CellRe
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
     """Write `study.json`. Raises `UserMistake` for a grid that could not be read again."""
-    check_labels(folder / STUDY, facts.grid)
+    check_grid(folder / STUDY, facts.grid)
     content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
     write_inside(folder, STUDY, content, synced=True)
 
