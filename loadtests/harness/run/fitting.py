@@ -82,7 +82,6 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         sampling=sampling,
         max_tokens_field=accepted.max_tokens_field,
         stream_usage=accepted.stream_usage,
-        dataset=scenario.dataset,
         classes=scenario.classes,
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,

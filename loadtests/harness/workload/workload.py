@@ -24,7 +24,7 @@ from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.classes import RequestClass, class_of
 from loadtests.harness.workload.conversation import Conversation
-from loadtests.harness.workload.datasets import DatasetRows, dataset
+from loadtests.harness.workload.datasets import DatasetRows
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 
@@ -47,10 +47,10 @@ def prompt_id(prompt: Prompt, fields: Mapping[str, Any] = {}) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Everything that determines the requests.
+    """Everything that determines the requests, except the rows of a dataset.
 
-    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` is a path.
-    `context` is the maximum of prompt and answer tokens together, if the server reports it.
+    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `context` is the
+    maximum of prompt and answer tokens together, if the server reports it.
     """
 
     model: str
@@ -65,19 +65,15 @@ class Workload:
     sampling: Sampling = GREEDY
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
-    dataset: str = ""
     classes: tuple[RequestClass, ...] = ()
     turns: Lengths = ONE_TURN
     turn_tokens: Lengths | None = None
     context: int | None = None
     keep_answers: bool = False
 
-    def rows_of(self, process: int = 0, processes: int = 1) -> DatasetRows | None:
-        """Return the rows of the dataset that this process sends; `None` without a dataset. Raises `UserMistake`."""
-        if not self.dataset:
-            return None
-        rows = dataset(self.dataset).requests
-        return DatasetRows(rows, self.set_name, process, processes)
+    def rows_of(self, dataset: Trace | None, process: int = 0, processes: int = 1) -> DatasetRows | None:
+        """Return the rows of the dataset that this process sends; `None` without a dataset."""
+        return None if dataset is None else DatasetRows(dataset.requests, self.set_name, process, processes)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
         """Return one user's requests. `user` is its number in the whole run, `rows` are its process's."""

@@ -238,7 +238,7 @@ def test_a_row_is_refused_with_its_place_and_the_reason(tmp_path: Path, data: by
 def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any], sent: dict[str, Any]) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(jsonl(row))
-    (ask, *_) = asks(replace(PLAIN, dataset=str(path)), count=2)
+    (ask, *_) = asks(PLAIN, count=2, dataset=dataset(str(path)))
     body = json.loads(ask.body)
     assert {name: body[name] for name in sent} == sent
     assert ask.record.prompt_id != asks(PLAIN, count=1)[0].record.prompt_id
