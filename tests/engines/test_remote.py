@@ -66,14 +66,11 @@ def test_answers_and_counts_are_those_of_the_server(upstream: RunningServer, api
     assert usage.first_token >= 0.01
 
 
-def test_it_tells_what_is_behind_the_server(upstream: RunningServer) -> None:
-    async def main() -> None:
-        engine = load_engine("remote", None, {"url": f"{upstream.url}/v1/"})
-        info = await engine.start()
-        await engine.stop()
-        assert (info.model, info.context_length, info.options["server"]) == ("fake", 131_072, "fake")
-
-    asyncio.run(main())
+async def test_it_tells_what_is_behind_the_server(upstream: RunningServer) -> None:
+    engine = load_engine("remote", None, {"url": f"{upstream.url}/v1/"})
+    info = await engine.start()
+    await engine.stop()
+    assert (info.model, info.context_length, info.options["server"]) == ("fake", 131_072, "fake")
 
 
 def test_a_short_context_is_warmed_up_too(upstream: RunningServer) -> None:
@@ -82,26 +79,22 @@ def test_a_short_context_is_warmed_up_too(upstream: RunningServer) -> None:
         assert answer["usage"]["completion_tokens"] == 5
 
 
-def test_a_cancel_closes_the_connection_to_the_server(upstream: RunningServer) -> None:
+async def test_a_cancel_closes_the_connection_to_the_server(upstream: RunningServer) -> None:
     before = upstream.metric("requests_total", outcome="cancelled", endpoint="completions") or 0
-
-    async def main() -> None:
-        engine = load_engine("remote", None, {"url": f"{upstream.url}/v1"})
-        await engine.start()
-        stream = engine.generate(question(10_000))
-        await anext(stream)
-        stream.cancel()
-        await stream.stopped()
-        assert stream.finish_reason == "cancelled"
-        await asyncio.to_thread(
-            until,
-            lambda: upstream.metric("requests_total", outcome="cancelled", endpoint="completions") == before + 1,
-            "the server notices",
-        )
-        assert upstream.metric("requests_running") == 0
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = load_engine("remote", None, {"url": f"{upstream.url}/v1"})
+    await engine.start()
+    stream = engine.generate(question(10_000))
+    await anext(stream)
+    stream.cancel()
+    await stream.stopped()
+    assert stream.finish_reason == "cancelled"
+    await asyncio.to_thread(
+        until,
+        lambda: upstream.metric("requests_total", outcome="cancelled", endpoint="completions") == before + 1,
+        "the server notices",
+    )
+    assert upstream.metric("requests_running") == 0
+    await engine.stop()
 
 
 def test_a_failure_in_the_middle_of_an_answer_is_passed_on() -> None:

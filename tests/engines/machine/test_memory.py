@@ -96,22 +96,18 @@ def test_without_a_gpu_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert DeviceMemory([]).look(os.getpid(), []) is None
 
 
-def test_a_supervised_engine_keeps_the_peak_between_two_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_supervised_engine_keeps_the_peak_between_two_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu()
     install(monkeypatch, [gpu])
-
-    async def main() -> None:
-        engine = ChildEngine("fake", fetch_model(), {}, watch=QUICK)
-        engine.info = replace(await engine.start(), device="cuda")
-        assert engine.pid is not None
-        for used in (5000, 1000):
-            gpu.processes[engine.pid] = used * MB
-            await asyncio.sleep(3 * QUICK.heartbeat + 0.1)
-        stats = await engine.stats()
-        assert (stats.device_memory_bytes, stats.device_memory_peak_bytes) == (1000 * MB, 5000 * MB)
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = ChildEngine("fake", fetch_model(), {}, watch=QUICK)
+    engine.info = replace(await engine.start(), device="cuda")
+    assert engine.pid is not None
+    for used in (5000, 1000):
+        gpu.processes[engine.pid] = used * MB
+        await asyncio.sleep(3 * QUICK.heartbeat + 0.1)
+    stats = await engine.stats()
+    assert (stats.device_memory_bytes, stats.device_memory_peak_bytes) == (1000 * MB, 5000 * MB)
+    await engine.stop()
 
 
 @pytest.mark.gpu

@@ -112,7 +112,7 @@ def test_the_engine_is_replaced_with_all_its_processes(
     assert ("the last words" in told) is (prompt == "crash")
 
 
-def test_the_next_engine_waits_for_the_memory_of_killed_processes(
+async def test_the_next_engine_waits_for_the_memory_of_killed_processes(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that holds much memory ends some time after its kill; here the kill itself comes late."""
@@ -129,25 +129,21 @@ def test_the_next_engine_waits_for_the_memory_of_killed_processes(
             kill(group, signal)
 
     monkeypatch.setattr(os, "killpg", killpg)
-
-    async def main() -> None:
-        engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
-        await engine.start()
-        leader, *others = pids(file)
-        with pytest.raises(EngineCrashed):
-            await request(engine, "crash")
-        assert gone(leader)
-        assert not any(map(gone, others))
-        async with asyncio.timeout(20):
-            while engine.restarts == 0:
-                assert len(pids(file)) == 3, "the next engine was started beside them"
-                await asyncio.sleep(0.02)
-        assert all(map(gone, others))
-        await engine.until_ready()
-        await engine.stop()
-        assert all(map(gone, pids(file))), "memory is free when the engine is said to have stopped"
-
-    asyncio.run(main())
+    engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
+    await engine.start()
+    leader, *others = pids(file)
+    with pytest.raises(EngineCrashed):
+        await request(engine, "crash")
+    assert gone(leader)
+    assert not any(map(gone, others))
+    async with asyncio.timeout(20):
+        while engine.restarts == 0:
+            assert len(pids(file)) == 3, "the next engine was started beside them"
+            await asyncio.sleep(0.02)
+    assert all(map(gone, others))
+    await engine.until_ready()
+    await engine.stop()
+    assert all(map(gone, pids(file))), "memory is free when the engine is said to have stopped"
 
 
 SERVER = """
@@ -213,20 +209,17 @@ def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str
     until(lambda: all(map(gone, family)), "all processes have ended")
 
 
-def test_memory_and_cpu_time_are_those_of_all_processes(target: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        engine = ChildEngine("family", None, {"file": str(tmp_path / "pids")}, watch=QUICK, target=target)
-        await engine.start()
-        async with asyncio.timeout(30):
-            while ((await engine.stats()).memory_peak_bytes or 0) < 110_000_000:
-                await asyncio.sleep(0.05)
-            while ((stats := await engine.stats()).memory_bytes or 0) > 100_000_000:
-                await asyncio.sleep(0.05)
-        assert stats.memory_bytes is not None
-        assert stats.memory_peak_bytes is not None
-        assert stats.memory_bytes < 100_000_000 < stats.memory_peak_bytes < 400_000_000
-        assert stats.cpu_seconds is not None
-        assert stats.cpu_seconds > 0.05
-        await engine.stop()
-
-    asyncio.run(main())
+async def test_memory_and_cpu_time_are_those_of_all_processes(target: str, tmp_path: Path) -> None:
+    engine = ChildEngine("family", None, {"file": str(tmp_path / "pids")}, watch=QUICK, target=target)
+    await engine.start()
+    async with asyncio.timeout(30):
+        while ((await engine.stats()).memory_peak_bytes or 0) < 110_000_000:
+            await asyncio.sleep(0.05)
+        while ((stats := await engine.stats()).memory_bytes or 0) > 100_000_000:
+            await asyncio.sleep(0.05)
+    assert stats.memory_bytes is not None
+    assert stats.memory_peak_bytes is not None
+    assert stats.memory_bytes < 100_000_000 < stats.memory_peak_bytes < 400_000_000
+    assert stats.cpu_seconds is not None
+    assert stats.cpu_seconds > 0.05
+    await engine.stop()

@@ -98,7 +98,7 @@ def test_a_panic_of_a_library_in_rust_is_reported(where: str, tmp_path: Path) ->
         asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
+async def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import builtins, os, sys\n"
         "import engines.fake.engine\n"
@@ -109,11 +109,7 @@ def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> No
         "engines.fake.engine.FakeEngine.load = load\n"
     )
     command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.process.worker")
-
-    async def main() -> None:
-        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "engines.fake.engine:FakeEngine")), watch=QUICK)
-        await engine.start()
-        assert await answer(engine) == 5
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = ChildEngine("fake", None, {}, launch=Launch((*command, "engines.fake.engine:FakeEngine")), watch=QUICK)
+    await engine.start()
+    assert await answer(engine) == 5
+    await engine.stop()

@@ -74,16 +74,13 @@ def test_an_echo_is_the_prompt_with_and_without_log_probabilities(tokenizer: Byt
     assert asyncio.run(begins(logprobs=1)) == (("", ["<s>"]) if with_start else ("H", ["H"]))
 
 
-def test_a_small_body_is_accepted_while_a_large_one_is_being_read() -> None:
-    async def work() -> None:
-        tokenizer = StuckTokenizer()
-        intake = Intake(tokenizer, ServerSettings())
-        large = asyncio.create_task(intake.accept(chat("x" * (2 * LARGE)), "chat", INFO))
-        assert await asyncio.to_thread(tokenizer.begun.wait, 10)
-        small = await intake.accept(chat("hi"), "chat", INFO)
-        assert small.request.prompt == "user: hi\nassistant:"
-        assert not large.done()
-        tokenizer.released.set()
-        assert len((await large).request.prompt_token_ids) > LARGE
-
-    asyncio.run(asyncio.wait_for(work(), 30))
+async def test_a_small_body_is_accepted_while_a_large_one_is_being_read() -> None:
+    tokenizer = StuckTokenizer()
+    intake = Intake(tokenizer, ServerSettings())
+    large = asyncio.create_task(intake.accept(chat("x" * (2 * LARGE)), "chat", INFO))
+    assert await asyncio.to_thread(tokenizer.begun.wait, 10)
+    small = await intake.accept(chat("hi"), "chat", INFO)
+    assert small.request.prompt == "user: hi\nassistant:"
+    assert not large.done()
+    tokenizer.released.set()
+    assert len((await large).request.prompt_token_ids) > LARGE
