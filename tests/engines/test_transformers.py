@@ -45,14 +45,6 @@ def loaded() -> Loaded:
     return Loaded(fetch_model(), dtype="float32", device="cpu")
 
 
-def test_each_token_is_a_chunk_and_the_end_token_counts(loaded: Loaded) -> None:
-    chunks = loaded.chunks()
-    assert [chunk.tokens for chunk in chunks] == [1] * len(chunks)
-    assert "".join(chunk.text for chunk in chunks) == "The capital of France is Paris."
-    assert (chunks[-1].text, chunks[-1].finish_reason) == ("", "stop")
-    assert len(chunks) == 1 + len(loaded.ids("The capital of France is Paris."))
-
-
 def generated(loaded: Loaded, prompt: str, tokens: int) -> list[int]:
     """What `model.generate` answers to the same ids."""
     import torch

@@ -102,11 +102,6 @@ def test_the_end_of_text_can_be_ignored(engine: ChildEngine, background: Backgro
     assert (sum(chunk.tokens for chunk in chunks), finish) == (7, "length")
 
 
-def test_a_stop_string_across_tokens_ends_the_answer(engine: ChildEngine, background: BackgroundLoop) -> None:
-    chunks, finish = ask(engine, background, chat(400, 500, 600), stop=("0> <50",))
-    assert ("".join(chunk.text for chunk in chunks), finish) == (" <40", "stop")
-
-
 def test_each_request_has_a_conversation_of_its_own(engine: ChildEngine, background: BackgroundLoop) -> None:
     pids = set()
     for _ in range(3):

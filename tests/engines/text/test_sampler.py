@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineError
-from engines.text.sampler import OVERFLOWED, SampledAnswer, Sampler, logprob_of, nucleus
+from engines.text.sampler import OVERFLOWED, SampledAnswer, Sampler, logprob_of
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -71,14 +71,6 @@ def test_the_smallest_nucleus_is_the_likeliest_token(width: int, temperature: fl
     logits = torch.linspace(1.0, 0.0, width)
     sampler = Sampler(request(temperature=temperature, top_p=top_p), (), logits.device)
     assert [sampler.pick(logits) for _ in range(4)] == [0] * 4
-
-
-@pytest.mark.parametrize("top_p", [0.0, 1e-50, 1e-9, 0.5, 1.0])
-def test_a_nucleus_keeps_the_likeliest_token(top_p: float) -> None:
-    import torch
-
-    probabilities = torch.tensor([0.1, 0.6, 0.3])
-    assert float(nucleus(probabilities, top_p)[1]) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1.0, 2.0])

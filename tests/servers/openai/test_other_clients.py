@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import subprocess
@@ -83,21 +82,6 @@ def test_langchain_streams(server: RunningServer) -> None:
     assert isinstance(whole, AIMessage)
     assert whole.usage_metadata is not None
     assert whole.usage_metadata["output_tokens"] == 3
-
-
-def test_langchain_asks_many_at_once_and_stops_at_a_word(server: RunningServer) -> None:
-    model = chat_model(server, max_tokens=50).bind(stop=[" fox"])
-    answers = asyncio.run(model.abatch([QUESTION] * 8))
-    assert [answer.content for answer in answers] == [" the quick brown"] * 8
-
-
-def test_langchain_gets_an_error_for_unsupported_features(server: RunningServer) -> None:
-    import openai
-
-    with pytest.raises(openai.BadRequestError, match="`response_format` is not supported"):
-        chat_model(server).bind(response_format={"type": "json_object"}).invoke(QUESTION)
-    with pytest.raises(openai.NotFoundError, match="no model `gpt-4`"):
-        chat_model(server, model="gpt-4").invoke(QUESTION)
 
 
 # curl: what a person types.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from validation.accuracy.client_accuracy import Failure, Results, Row, compared, markdown
+from validation.accuracy.client_accuracy import Failure, Results, Row, compared
 from validation.peers.tools import Load, Seen, ToolFailed
 from validation.processes import Sample, between
 
@@ -90,24 +90,3 @@ def test_the_same_command_goes_on_where_it_was_stopped() -> None:
     assert list(msgspec.json.decode(written, type=Results).missing(tools, [1, 10], 2)) == cells[4:]
     results.failures.append(Failure("aiperf", 10, 1, "it had not ended after 70 s"))
     assert list(results.missing(tools, [1, 10], 2)) == [c for c in cells[4:] if c[:2] != ("aiperf", 10)]
-
-
-def test_tables_have_medians_of_rounds_and_reasons() -> None:
-    results = Results()
-    for number, p99 in enumerate((0.0001, 0.0002, 0.5), 1):
-        enough = replace(EXACT, users=1000, round=number, requests=100, ttft=replace(EXACT.ttft, p99=p99))
-        results.rows += [enough, replace(EXACT, users=10, round=number)]
-    results.failures.append(Failure("guidellm", 10, 2, "exit code 1, no results:\nlast words"))
-    lines = list(markdown(results))
-    assert lines[:5] == [
-        "| TTFT error, p99, ms | 10 streams | 1,000 streams |",
-        "|---|---:|---:|",
-        f"| enginebench {EXACT.version} | 0.500* | 0.200 |",
-        "| guidellm 0.8.1 | failed | — |",
-        "",
-    ]
-    assert (
-        lines[lines.index("| peak memory, MB | 10 streams | 1,000 streams |") + 2]
-        == f"| enginebench {EXACT.version} | 59 | 59 |"
-    )
-    assert lines[-1] == "- guidellm at 10 streams: exit code 1, no results:"
