@@ -26,11 +26,13 @@ from tests.support.engines.tiny_models import VOCABULARY, write_tiny
 pytestmark = pytest.mark.xdist_group("candle")
 
 
-def test_answers_in_a_full_cache_are_those_of_an_empty_one(
-    rust_program: Callable[[str], Path], background: BackgroundLoop
-) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def program(rust_program: Callable[[str], Path]) -> Path:
+    return rust_program("candle")
+
+
+def test_answers_in_a_full_cache_are_those_of_an_empty_one(background: BackgroundLoop) -> None:
     """130 tokens of keys and values are wanted and 60 allowed: requests wait, and some are computed again."""
-    rust_program("candle")
     model = small_model()
     prompts = [tuple((37 * at + 991 * number) % 15_000 for at in range(10)) for number in range(5)]
     options = {"dtype": "float32", "device": "cpu", "concurrency": "8"}
@@ -53,10 +55,8 @@ def test_answers_in_a_full_cache_are_those_of_an_empty_one(
 
 
 def test_one_request_at_a_time_is_candle_transformers(
-    rust_program: Callable[[str], Path], prompts: list[tuple[int, ...]], background: BackgroundLoop
+    prompts: list[tuple[int, ...]], background: BackgroundLoop
 ) -> None:
-    rust_program("candle")
-
     async def ask() -> tuple[EngineInfo, str]:
         engine = load_engine("candle", fetch_model(), {"device": "cpu"})
         info = await engine.start()
@@ -85,13 +85,8 @@ def test_one_request_at_a_time_is_candle_transformers(
     ],
 )
 def test_candle_transformers_say_what_transformers_says(
-    family: str,
-    differs: dict[str, Any],
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-    tmp_path: Path,
+    family: str, differs: dict[str, Any], background: BackgroundLoop, tmp_path: Path
 ) -> None:
-    rust_program("candle")
     model, reference = write_tiny(tmp_path, family, **differs)
     dtype, (chunk,) = first_words("candle", model, {"dtype": "float32"}, PROMPT, background)
     assert dtype == "float32"
@@ -117,14 +112,9 @@ def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer
     ],
 )
 def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
-    format: Format,
-    within: float,
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-    tmp_path: Path,
+    format: Format, within: float, background: BackgroundLoop, tmp_path: Path
 ) -> None:
     """Quantised products round the tokens too, each block of 32 numbers to bytes."""
-    rust_program("candle")
     model, _ = write_tiny(tmp_path, "llama")
     file = gguf_of(model, format)
     dtype, (chunk,) = first_words("candle", replace(model, gguf=file), {}, PROMPT, background, logprobs=20)
@@ -133,14 +123,8 @@ def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "q8_0"])
-def test_weights_are_rounded_while_loading(
-    dtype: Format,
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-    tmp_path: Path,
-) -> None:
+def test_weights_are_rounded_while_loading(dtype: Format, background: BackgroundLoop, tmp_path: Path) -> None:
     """As the package of GGUF rounds them."""
-    rust_program("candle")
     model, _ = write_tiny(tmp_path, "llama")
     rounded = Reference.of_gguf(gguf_of(model, dtype))
     kept, (chunk,) = first_words("candle", model, {"dtype": dtype}, PROMPT, background, logprobs=20)
@@ -149,18 +133,14 @@ def test_weights_are_rounded_while_loading(
 
 
 def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(
-    rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
+    background: BackgroundLoop, tmp_path: Path
 ) -> None:
-    rust_program("candle")
     model, _ = write_tiny(tmp_path, "llama", hidden_size=48)
     with pytest.raises(EngineUnavailable, match=r"q8_0 needs .* blocks of 32, and this model has 48; use dtype"):
         first_words("candle", model, {"dtype": "q8_0"}, PROMPT, background)
 
 
-def test_the_presets_run_with_random_weights(
-    rust_program: Callable[[str], Path], prompts: list[tuple[int, ...]], background: BackgroundLoop
-) -> None:
-    rust_program("candle")
+def test_the_presets_run_with_random_weights(prompts: list[tuple[int, ...]], background: BackgroundLoop) -> None:
     kept, chunks = first_words(
         "candle", fetch_model("random:llama-3.2-tiny"), {"dtype": "q8_0"}, prompts[0], background
     )
@@ -179,12 +159,7 @@ def test_the_presets_run_with_random_weights(
     ],
 )
 def test_what_it_cannot_run_is_refused_with_a_sentence(
-    model: str,
-    options: dict[str, str],
-    sentence: str,
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
+    model: str, options: dict[str, str], sentence: str, background: BackgroundLoop
 ) -> None:
-    rust_program("candle")
     with pytest.raises(EngineUnavailable, match=sentence):
         first_words("candle", fetch_model(model), options, PROMPT, background)
