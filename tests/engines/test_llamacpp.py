@@ -110,19 +110,11 @@ def test_a_program_that_ends_is_replaced(engine: ChildEngine, background: Backgr
     assert background.run(answer(engine, GenerateRequest("", (1,), 2)))[1] == 2
 
 
-def test_a_file_that_it_cannot_load_gets_a_sentence(notes: Path, tmp_path: Path) -> None:
+async def test_a_file_that_it_cannot_load_gets_a_sentence(notes: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 8192}')
     (tmp_path / "m.gguf").write_bytes(b"nonsense")
-
-    async def main() -> None:
-        engine = load_engine("llamacpp", Model("m", tmp_path, tmp_path / "m.gguf"), {})
-        try:
-            await engine.start()
-        finally:
-            await engine.stop()
-
     with pytest.raises(EngineUnavailable, match="llama-server ended with code 1 while loading"):
-        asyncio.run(main())
+        await load_engine("llamacpp", Model("m", tmp_path, tmp_path / "m.gguf"), {}).start()
 
 
 CUDA = "\n  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80500 MiB free)\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)"

@@ -120,16 +120,9 @@ def test_a_key_is_needed_where_the_server_asks_for_one(monkeypatch: pytest.Monke
         pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not list its models", id="nobody listens"),
     ],
 )
-def test_a_server_that_is_not_there_gets_a_sentence(options: Mapping[str, str], sentence: str) -> None:
-    async def main() -> None:
-        engine = load_engine("remote", None, options)
-        try:
-            await engine.start()
-        finally:
-            await engine.stop()
-
+async def test_a_server_that_is_not_there_gets_a_sentence(options: Mapping[str, str], sentence: str) -> None:
     with pytest.raises(EngineUnavailable, match=sentence):
-        asyncio.run(main())
+        await load_engine("remote", None, options).start()
 
 
 def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: RunningServer) -> None:
@@ -140,76 +133,48 @@ def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: Runnin
 ANSWER = 'data: {"choices": [{"text": "a", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
-@pytest.mark.parametrize("closing", [False, True], ids=["the server keeps them", "the server closes them silently"])
-def test_connections_are_used_again(closing: bool) -> None:
-    """Opening one, with TLS maybe, would be part of every request's time. Some servers close one after a stream."""
-    connections: list[object] = []
+@contextmanager
+def answering(
+    status: int,
+    content: str,
+    headers: Mapping[str, str] = {},
+    unknown: str = "?",
+    connections: list[object] | None = None,
+    closing: bool = False,
+) -> Iterator[str]:
+    """A server that lists one model, and answers every request in this way, except one with the `unknown` field.
+    `closing`: it closes a connection silently at the second request on it."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def setup(self) -> None:
             super().setup()
-            connections.append(self.client_address)
             self.asked = 0
+            if connections is not None:
+                connections.append(self.client_address)
 
-        def do_GET(self) -> None:
-            self._send('{"data": [{"id": "m"}]}')
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.asked += 1
-            if closing and self.asked > 1:
-                self.close_connection = True
-            else:
-                self._send(ANSWER)
-
-        def _send(self, content: str) -> None:
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            self.wfile.write(f"{len(content):x}\r\n{content}\r\n".encode())
-            self.wfile.flush()
-            self.wfile.write(b"0\r\n\r\n")
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    async def main(url: str) -> None:
-        engine = load_engine("remote", None, {"url": f"{url}/v1"})
-        await engine.start()
-        for _ in range(3):
-            stream = engine.generate(question())
-            assert "".join([chunk.text async for ready in stream for chunk in ready]) == "a"
-        await engine.stop()
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        asyncio.run(main(f"http://127.0.0.1:{server.server_address[1]}"))
-        server.shutdown()
-    assert len(connections) == (3 if closing else 1)
-
-
-@contextmanager
-def answering(status: int, content: str, headers: Mapping[str, str] = {}, unknown: str = "?") -> Iterator[str]:
-    """A server that lists one model, and answers every request in this way, except one with the `unknown` field."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._send(200, json.dumps({"data": [{"id": "m", "max_model_len": 4096}]}), {})
 
         def do_POST(self) -> None:
-            if unknown in json.loads(self.rfile.read(int(self.headers["Content-Length"]))):
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.asked += 1
+            if closing and self.asked > 1:
+                self.close_connection = True
+            elif unknown in asked:
                 self._send(400, '{"error": {"message": "Use max_completion_tokens instead."}}', {})
             else:
                 self._send(status, content, headers)
 
         def _send(self, status: int, content: str, headers: Mapping[str, str]) -> None:
             self.send_response(status)
-            for name, value in headers.items():
+            for name, value in {"Transfer-Encoding": "chunked", **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(content.encode())
+            if content:
+                self.wfile.write(f"{len(content):x}\r\n{content}\r\n".encode())
+            self.wfile.write(b"0\r\n\r\n")
 
         def log_message(self, *_: object) -> None:
             return
@@ -218,6 +183,20 @@ def answering(status: int, content: str, headers: Mapping[str, str] = {}, unknow
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
+
+
+@pytest.mark.parametrize("closing", [False, True], ids=["the server keeps them", "the server closes them silently"])
+async def test_connections_are_used_again(closing: bool) -> None:
+    """Opening one, with TLS maybe, would be part of every request's time. Some servers close one after a stream."""
+    connections: list[object] = []
+    with answering(200, ANSWER, connections=connections, closing=closing) as url:
+        engine = load_engine("remote", None, {"url": f"{url}/v1"})
+        await engine.start()
+        for _ in range(3):
+            stream = engine.generate(question())
+            assert "".join([chunk.text async for ready in stream for chunk in ready]) == "a"
+        await engine.stop()
+    assert len(connections) == (3 if closing else 1)
 
 
 UNFINISHED = 'data: {"choices": [{"text": "a", "finish_reason": ""}]}\n\n'

@@ -18,12 +18,10 @@ from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
 from engines.process.supervisor import ChildEngine, Watch
-from engines.text.detokenize import tokenizer_of
 from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until
 
-PROMPT = "Once upon a time, in a small village near the sea, there lived"
 WATCH = Watch(restart_first=0.05)
 
 
@@ -213,18 +211,12 @@ async def test_cpu_time_does_not_fall_when_a_replica_is_restarted() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes to cores")
-async def test_a_real_engine_answers_alike_from_each_share_of_the_cores() -> None:
-    model = small_model()
-    ids = tokenizer_of(model.folder).encode(PROMPT).ids
-    engine = load_replicas("mistralrs", model, {"replicas": "2"}, WATCH)
+async def test_each_replica_has_its_share_of_the_cores() -> None:
+    engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
     assert isinstance(engine, Replicas)
     await engine.start()
-    pids = [child.pid for child in engine._children]
-    cores = [psutil.Process(pid).cpu_affinity() for pid in pids]
+    cores = [psutil.Process(child.pid).cpu_affinity() for child in engine._children]
     assert cores == [list(share.cores) for share in shares_of(2, 1, [], usable_cores())]
-    request = GenerateRequest(PROMPT, tuple(ids), 6)
-    texts = await asyncio.gather(*(text_of(child.generate(request)) for child in engine._children))
-    assert texts[0] == texts[1] != ""
     stats = await engine.stats()
     each = [(await child.stats()).memory_bytes or 0 for child in engine._children]
     assert (stats.memory_bytes or 0) > 1.5 * max(each), "that of both together"

@@ -147,35 +147,6 @@ async def test_the_next_engine_waits_for_the_memory_of_killed_processes(
 
 
 SERVER = """
-import asyncio, sys
-from engines.process.supervisor import ChildEngine
-sys.path.insert(0, sys.argv[1])
-async def main():
-    engine = ChildEngine("family", None, {{"file": sys.argv[2]}}, target="family_engine:FamilyEngine")
-    await engine.start()
-    print("ready", flush=True)
-    {then}
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("hung", [False, True], ids=["at work", "hung"])
-def test_nothing_outlives_a_killed_server(hung: bool, target: str, tmp_path: Path) -> None:
-    file = tmp_path / "pids"
-    code = SERVER.format(then="await asyncio.sleep(600)")
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path, file], cwd=ROOT, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
-        started = pids(file)
-        if hung:
-            os.kill(started[0], signal.SIGSTOP)
-        guards = [child.pid for child in psutil.Process(server.pid).children(recursive=True)]
-        assert set(started) < set(guards), "the engine, what it started, and the guard"
-        server.kill()
-    until(lambda: all(map(gone, guards)), "all processes have ended")
-
-
-WHOLE_SERVER = """
 import sys
 from engines.process.supervisor import ChildEngine
 from engines.process.supervisor import Watch
@@ -193,9 +164,10 @@ run(create_app(engine, ByteTokenizer(), settings), listen(settings))
 
 
 @pytest.mark.parametrize("hung", [False, True], ids=["at work", "hung"])
-def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "asked to stop"])
+def test_nothing_outlives_a_server(end: signal.Signals, hung: bool, target: str, tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    command = [sys.executable, "-c", WHOLE_SERVER, str(tmp_path), str(file)]
+    command = [sys.executable, "-c", SERVER, str(tmp_path), str(file)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         assert any(" is ready at " in line for line in server.stderr)
@@ -204,8 +176,8 @@ def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str
         assert set(started) < set(family), "the engine, what it started, and the guard"
         if hung:
             os.kill(started[0], signal.SIGSTOP)
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        server.send_signal(end)
+        assert server.wait(30) == (0 if end == signal.SIGTERM else -end)
     until(lambda: all(map(gone, family)), "all processes have ended")
 
 
