@@ -12,8 +12,6 @@ from engines.contract.base import Chunk, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.mistralrs import MistralRsEngine, MistralRsOptions, built_for
 from engines.models.fetch import fetch_model
-from engines.models.presets import PRESETS
-from engines.models.random_model import with_weights
 from engines.text.detokenize import tokenizer_of
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
@@ -144,17 +142,6 @@ def test_what_a_wheel_was_built_for_is_read_from_it(tmp_path: Path) -> None:
     for device, code in extensions.items():
         (tmp_path / f"{device}.so").write_bytes(code)
         assert built_for(tmp_path / f"{device}.so") == device
-
-
-def test_random_weights_come_from_a_file_that_is_written_once() -> None:
-    name = "llama-3.2-tiny"
-    model = with_weights(fetch_model(f"random:{name}"))
-    weights = model.folder / "model.safetensors"
-    inode = weights.stat().st_ino
-    assert not model.random_weights
-    assert weights.stat().st_size == pytest.approx(2 * PRESETS[name].parameters, rel=0.001)
-    info = MistralRsEngine(fetch_model(f"random:{name}"), MistralRsOptions()).load()
-    assert (info.model, weights.stat().st_ino) == (f"random:{name}", inode)
 
 
 def test_an_architecture_it_does_not_know_is_refused_with_those_it_knows(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -105,20 +105,6 @@ def test_many_requests_share_wake_ups_and_are_hardly_late() -> None:
     assert len(wake_ups) < 3000, "of 20 000 tokens"
 
 
-@pytest.mark.parametrize(
-    ("given_text", "sentence"),
-    [
-        pytest.param({"ttft": "-1"}, "0 or more", id="a negative time"),
-        pytest.param({"jitter": "2"}, "1 or less", id="a share over one"),
-        pytest.param({"concurrency": "0"}, "1 or more", id="no slot at all"),
-        pytest.param({"tokens_per_chunk": "x"}, "a whole number", id="not a number"),
-    ],
-)
-def test_impossible_settings_are_refused(given_text: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        from_text(FakeOptions, given_text)
-
-
 def test_none_is_a_value_where_it_may_be() -> None:
     assert from_text(FakeOptions, {"crash_after": "none"}).crash_after is None
     assert from_text(FakeOptions, {"crash_after": "3"}).crash_after == 3

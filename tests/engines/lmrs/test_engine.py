@@ -66,13 +66,6 @@ def ask(
     return background.run(answer())
 
 
-def test_it_describes_itself(engine: ChildEngine) -> None:
-    info = engine.info
-    assert info is not None
-    assert (info.version, info.dtype, info.max_concurrency, info.batching) == ("1.0", "q8_0", 1, "none")
-    assert (info.context_length, info.features) == (8192, ("stop", "ignore_eos"))
-
-
 def test_its_temporary_files_go_with_it(
     tiny: Model, stand_in: Path, background: BackgroundLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """Children of a few lines: what they get wrong is explained, and lines cut anywhere are read whole."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -17,29 +16,6 @@ from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import answer, request, scripted
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
-
-
-async def test_a_child_in_twenty_lines_is_an_engine(tmp_path: Path) -> None:
-    engine = scripted(
-        tmp_path,
-        """
-        for line in sys.stdin:
-            got = json.loads(line)
-            match got["type"]:
-                case "load": say(type="ready", version=1, info=INFO)
-                case "generate":
-                    for _ in range(got["max_tokens"]): say(type="chunk", id=got["id"], text=" hi", tokens=1)
-                    say(type="done", id=got["id"], finish_reason="length")
-                case "stats": say(type="stats", device_memory_bytes=1000)
-        """,
-    )
-    info = await engine.start()
-    assert (info.name, info.max_concurrency, info.features) == ("tiny", 1, ())
-    assert await answer(engine, 9) == 9
-    async with asyncio.timeout(5):
-        while (await engine.stats()).device_memory_bytes != 1000:
-            await asyncio.sleep(0.02)
-    await engine.stop()
 
 
 @pytest.mark.parametrize(
@@ -127,21 +103,6 @@ def test_the_last_words_of_a_process_are_heard(tmp_path: Path, run: Runner) -> N
         await engine.stop()
 
     run(main())
-
-
-def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:
-    async def main() -> float:
-        engine = scripted(tmp_path, "say(type='ready', version=1, info=INFO)\nwhile True: time.sleep(1)")
-        await engine.start()
-        pid = engine.pid
-        assert pid is not None
-        began = time.monotonic()
-        await engine.stop()
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-        return time.monotonic() - began
-
-    assert 0.9 < asyncio.run(main()) < 5
 
 
 @pytest.mark.parametrize("line", ["b'[' * 100_000 + b'\\n'", 'b\'{"type":"ready","version":1,"info":null}\\n\''])

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import uvloop
 
-from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable
+from engines.contract.errors import EngineCrashed, EngineUnavailable
 from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
@@ -90,24 +90,6 @@ async def test_cancel_before_the_first_token_and_after_the_last() -> None:
     assert (at_once.finish_reason, waiting.finish_reason) == ("cancelled", "cancelled")
     waiting.cancel()  # too late, and harmless
     await engine.stop()
-
-
-async def test_a_failing_request_fails_alone() -> None:
-    engine = fake(fail_rate="1", fail_after="2")
-    await engine.start()
-    stream = engine.generate(request())
-    assert len(await anext(stream)) == 2
-    with pytest.raises(EngineError, match="set to fail"):
-        await anext(stream)
-    assert engine.state == "ready"
-    await engine.stop()
-
-
-async def test_an_engine_that_cannot_load_says_so() -> None:
-    engine = fake(ttft="-1")
-    with pytest.raises(EngineUnavailable, match="option `ttft` is 0 or more, not -1"):
-        await engine.start()
-    assert engine.state == "failed"
 
 
 async def test_an_engine_that_never_finishes_loading_is_given_up() -> None:

@@ -88,18 +88,6 @@ def test_the_clients_own_stream_helper(client: openai.OpenAI) -> None:
     assert client.chat.completions.create(model="fake", messages=again, max_tokens=2).choices[0].message.content
 
 
-def test_text(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="fake", prompt="hi", max_tokens=2, echo=True)
-    assert answer.choices[0].text == "hi the quick"
-    pieces = client.completions.create(model="fake", prompt=[104, 105], max_tokens=2, stream=True)
-    assert "".join(piece.choices[0].text for piece in pieces) == " the quick"
-
-
-def test_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["fake"]
-    assert client.models.retrieve("fake").owned_by == "enginebench"
-
-
 def test_each_error_is_of_its_own_class(client: openai.OpenAI, server: RunningServer) -> None:
     import openai
 
