@@ -7,17 +7,14 @@ import pytest
 
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
-from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, first_words
 
 pytestmark = pytest.mark.xdist_group("burn")
 
 
-def test_what_it_cannot_run_is_refused_with_a_sentence(
-    rust_program: Callable[[str], Path], background: BackgroundLoop
-) -> None:
+async def test_what_it_cannot_run_is_refused_with_a_sentence(rust_program: Callable[[str], Path]) -> None:
     rust_program("burn")
     with pytest.raises(EngineUnavailable, match="runs the families llama, mistral and qwen2; this model is a mamba"):
-        first_words("burn", fetch_model("random:mamba-130m"), {}, PROMPT, background)
+        await first_words("burn", fetch_model("random:mamba-130m"), {}, PROMPT)
     with pytest.raises(EngineUnavailable, match=r"there is no device `abacus` in this build; it has: .*cpu"):
-        first_words("burn", fetch_model(), {"device": "abacus"}, PROMPT, background)
+        await first_words("burn", fetch_model(), {"device": "abacus"}, PROMPT)

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import EngineInfo
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.models.to_gguf import Format, gguf_of
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.text.detokenize import tokenizer_of
-from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import Reference
 from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
 from tests.support.engines.small_model import small_model
@@ -31,7 +29,7 @@ def program(rust_program: Callable[[str], Path]) -> Path:
     return rust_program("candle")
 
 
-def test_answers_in_a_full_cache_are_those_of_an_empty_one(background: BackgroundLoop) -> None:
+async def test_answers_in_a_full_cache_are_those_of_an_empty_one() -> None:
     """130 tokens of keys and values are wanted and 60 allowed: requests wait, and some are computed again."""
     model = small_model()
     prompts = [tuple((37 * at + 991 * number) % 15_000 for at in range(10)) for number in range(5)]
@@ -47,25 +45,20 @@ def test_answers_in_a_full_cache_are_those_of_an_empty_one(background: Backgroun
         finally:
             await engine.stop()
 
-    context_length, together = background.run(answers(True, kv_tokens="60"))
-    _, alone = background.run(answers(False))
+    context_length, together = await answers(True, kv_tokens="60")
+    _, alone = await answers(False)
     assert context_length == 60
     assert len(set(alone)) == 5
     assert sum(one == other for one, other in zip(together, alone, strict=True)) >= 4, "a tie may fall either way"
 
 
-def test_one_request_at_a_time_is_candle_transformers(
-    prompts: list[tuple[int, ...]], background: BackgroundLoop
-) -> None:
-    async def ask() -> tuple[EngineInfo, str]:
-        engine = load_engine("candle", fetch_model(), {"device": "cpu"})
-        info = await engine.start()
-        try:
-            return info, text(await answer(engine, prompts[0], max_tokens=16))
-        finally:
-            await engine.stop()
-
-    info, said = background.run(ask())
+async def test_one_request_at_a_time_is_candle_transformers(prompts: list[tuple[int, ...]]) -> None:
+    engine = load_engine("candle", fetch_model(), {"device": "cpu"})
+    info = await engine.start()
+    try:
+        said = text(await answer(engine, prompts[0], max_tokens=16))
+    finally:
+        await engine.stop()
     assert (info.dtype, info.batching, info.max_concurrency) == ("float32", "none", 1)
     assert info.options["decoder"] == "candle-transformers llama"
     assert said.startswith(" a wise old woman named Elara")
@@ -84,11 +77,11 @@ def test_one_request_at_a_time_is_candle_transformers(
         pytest.param("mamba", {"state_size": 16}, id="Mamba"),
     ],
 )
-def test_candle_transformers_say_what_transformers_says(
-    family: str, differs: dict[str, Any], background: BackgroundLoop, tmp_path: Path
+async def test_candle_transformers_say_what_transformers_says(
+    family: str, differs: dict[str, Any], tmp_path: Path
 ) -> None:
     model, reference = write_tiny(tmp_path, family, **differs)
-    dtype, (chunk,) = first_words("candle", model, {"dtype": "float32"}, PROMPT, background)
+    dtype, (chunk,) = await first_words("candle", model, {"dtype": "float32"}, PROMPT)
     assert dtype == "float32"
     assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
 
@@ -111,39 +104,35 @@ def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer
         pytest.param("q4_0", 0.3, id="four bits"),
     ],
 )
-def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
-    format: Format, within: float, background: BackgroundLoop, tmp_path: Path
+async def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
+    format: Format, within: float, tmp_path: Path
 ) -> None:
     """Quantised products round the tokens too, each block of 32 numbers to bytes."""
     model, _ = write_tiny(tmp_path, "llama")
     file = gguf_of(model, format)
-    dtype, (chunk,) = first_words("candle", replace(model, gguf=file), {}, PROMPT, background, logprobs=20)
+    dtype, (chunk,) = await first_words("candle", replace(model, gguf=file), {}, PROMPT, logprobs=20)
     assert dtype == format
     assert_near(chunk, Reference.of_gguf(file).likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), within)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "q8_0"])
-def test_weights_are_rounded_while_loading(dtype: Format, background: BackgroundLoop, tmp_path: Path) -> None:
+async def test_weights_are_rounded_while_loading(dtype: Format, tmp_path: Path) -> None:
     """As the package of GGUF rounds them."""
     model, _ = write_tiny(tmp_path, "llama")
     rounded = Reference.of_gguf(gguf_of(model, dtype))
-    kept, (chunk,) = first_words("candle", model, {"dtype": dtype}, PROMPT, background, logprobs=20)
+    kept, (chunk,) = await first_words("candle", model, {"dtype": dtype}, PROMPT, logprobs=20)
     assert kept == dtype
     assert_near(chunk, rounded.likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), 0.3)
 
 
-def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(
-    background: BackgroundLoop, tmp_path: Path
-) -> None:
+async def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(tmp_path: Path) -> None:
     model, _ = write_tiny(tmp_path, "llama", hidden_size=48)
     with pytest.raises(EngineUnavailable, match=r"q8_0 needs .* blocks of 32, and this model has 48; use dtype"):
-        first_words("candle", model, {"dtype": "q8_0"}, PROMPT, background)
+        await first_words("candle", model, {"dtype": "q8_0"}, PROMPT)
 
 
-def test_the_presets_run_with_random_weights(prompts: list[tuple[int, ...]], background: BackgroundLoop) -> None:
-    kept, chunks = first_words(
-        "candle", fetch_model("random:llama-3.2-tiny"), {"dtype": "q8_0"}, prompts[0], background
-    )
+async def test_the_presets_run_with_random_weights(prompts: list[tuple[int, ...]]) -> None:
+    kept, chunks = await first_words("candle", fetch_model("random:llama-3.2-tiny"), {"dtype": "q8_0"}, prompts[0])
     assert (kept, sum(chunk.tokens for chunk in chunks)) == ("q8_0", 1)
 
 
@@ -158,8 +147,8 @@ def test_the_presets_run_with_random_weights(prompts: list[tuple[int, ...]], bac
         pytest.param("smollm2-135m", {"device": "cuda:7"}, "built without it, or the machine has none", id="no GPU"),
     ],
 )
-def test_what_it_cannot_run_is_refused_with_a_sentence(
-    model: str, options: dict[str, str], sentence: str, background: BackgroundLoop
+async def test_what_it_cannot_run_is_refused_with_a_sentence(
+    model: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(EngineUnavailable, match=sentence):
-        first_words("candle", fetch_model(model), options, PROMPT, background)
+        await first_words("candle", fetch_model(model), options, PROMPT)

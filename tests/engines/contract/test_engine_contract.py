@@ -125,17 +125,12 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
     assert info.version
 
 
-@pytest.mark.parametrize("asked", [12, 200])
+@pytest.mark.parametrize("asked", [1, 12, 200])
 def test_it_gives_exactly_the_tokens_asked_for(loaded: Loaded, asked: int) -> None:
     """Answers of random weights hold bytes that are no character."""
     text, tokens, finish = loaded.ask(max_tokens=asked)
     assert (tokens, finish) == (asked, "length")
-    assert len(text.split()) >= 4
-
-
-def test_one_token_is_possible(loaded: Loaded) -> None:
-    _, tokens, finish = loaded.ask(max_tokens=1)
-    assert (tokens, finish) == (1, "length")
+    assert asked == 1 or len(text.split()) >= 4
 
 
 def test_tokens_come_one_after_the_other(loaded: Loaded) -> None:

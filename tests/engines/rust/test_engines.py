@@ -127,29 +127,24 @@ CANDLES = [
         for case in cases
     ],
 )
-def test_every_family_says_what_transformers_says(
-    name: str,
-    family: str,
-    differs: dict[str, Any],
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-    tmp_path: Path,
+async def test_every_family_says_what_transformers_says(
+    name: str, family: str, differs: dict[str, Any], rust_program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     rust_program(name)
     model, reference = write_tiny(tmp_path, family, **differs)
-    dtype, (chunk,) = first_words(name, model, {"dtype": "float32", "concurrency": "2"}, PROMPT, background)
+    dtype, (chunk,) = await first_words(name, model, {"dtype": "float32", "concurrency": "2"}, PROMPT)
     assert dtype == "float32"
     assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_16_bits_hold_activations_whose_squares_they_do_not(
-    name: str, rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
+async def test_16_bits_hold_activations_whose_squares_they_do_not(
+    name: str, rust_program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Trained models have activations of hundreds, whose squares are beyond the largest 16-bit number, 65 504."""
     rust_program(name)
     model, reference = write_tiny(tmp_path, "llama", embedding_scale=3000)
-    dtype, (chunk,) = first_words(name, model, {"dtype": "float16", "concurrency": "2"}, PROMPT, background)
+    dtype, (chunk,) = await first_words(name, model, {"dtype": "float16", "concurrency": "2"}, PROMPT)
     (_, logprob), *_ = reference.likeliest(PROMPT, 1)
     assert dtype == "float16"
     assert chunk.logprobs[0].logprob == pytest.approx(logprob, abs=0.05)
