@@ -144,22 +144,6 @@ def test_the_librarys_own_loop_stops_where_nobody_waits(library: Loaded) -> None
         asyncio.run(answer(library.engine, replace(request, logprobs=1)))
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        pytest.param(
-            {"device": "tpu9"}, "there is no device `tpu9`; use cpu, cuda or cuda:<number>", id="no such kind"
-        ),
-        pytest.param(
-            {"device": "cuda:99"}, "there is no device `cuda:99`: torch finds 0 CUDA devices", id="no such GPU"
-        ),
-    ],
-)
-def test_a_device_that_is_not_there_gets_a_sentence(options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(EngineUnavailable, match=sentence):
-        TransformersEngine(fetch_model(), TransformersOptions(**options)).load()  # type: ignore[arg-type]
-
-
 def test_a_folder_it_cannot_read_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
     (tmp_path / "tokenizer.json").write_bytes((fetch_model().folder / "tokenizer.json").read_bytes())

@@ -1,6 +1,5 @@
 """lm.rs against a stand-in that speaks its websocket; with `make test-lmrs` against the real program."""
 
-import asyncio
 import datetime
 import os
 from collections.abc import Iterator
@@ -170,31 +169,6 @@ def real_program() -> str:
     if named is None or STAND_IN.name in Path(named).read_text(errors="ignore"):
         pytest.skip("name lm.rs's `backend` in ENGINEBENCH_LMRS")
     return named
-
-
-@pytest.mark.lmrs
-@pytest.mark.parametrize("message", [(300, 7, 45_000), (400, 128_009, 128_006, 882, 128_007, 271, 9)])
-@pytest.mark.parametrize("ignore_eos", [False, True])
-def test_the_real_one_answers_as_transformers_does(tiny: Model, message: tuple[int, ...], ignore_eos: bool) -> None:
-    """Greedy, 32-bit: proves the file's tensors, and that lm.rs reads exactly the request's token ids."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    real_program()
-    engine = LmrsEngine(tiny, LmrsOptions(dtype="float32"))
-    engine.load()
-    ids = chat(*message)
-
-    async def answer() -> str:
-        request = GenerateRequest("", ids, 24, ignore_eos=ignore_eos)
-        text = "".join([chunk.text async for chunk in engine.generate(request)])
-        await (await engine._spare[1]).close()  # type: ignore[index]
-        return text
-
-    net = AutoModelForCausalLM.from_pretrained(tiny.folder, dtype=torch.float32)
-    produced = net.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, pad_token_id=0)[0, len(ids) :]
-    tokenizer = tokenizer_of(tiny.folder)
-    assert asyncio.run(answer()) == tokenizer.decode(produced.tolist(), skip_special_tokens=True)
 
 
 @pytest.mark.lmrs
