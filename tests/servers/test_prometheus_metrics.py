@@ -100,23 +100,18 @@ def test_forced_tokens_are_of_the_prompt() -> None:
     assert (seen["prompt_tokens_total", ""], seen["generation_tokens_total", ""]) == (4, 2)
 
 
-def test_one_token_has_no_time_per_token() -> None:
-    recorded = metrics()
-    times = RequestTimes(recorded, 0.0, 1)
+def test_one_token_has_no_time_per_token_and_an_answer_without_one_no_first() -> None:
+    one, none = metrics(), metrics()
+    times = RequestTimes(one, 0.0, 1)
     times.receive([chunk("a", 1.0)])
     times.complete("stop", 2.0)
-    assert scraped(recorded)["time_per_output_token_seconds_count", ""] == 0
-
-
-def test_an_answer_without_a_token_has_no_first_one() -> None:
-    recorded = metrics()
-    times = RequestTimes(recorded, 0.0, 1)
+    assert scraped(one)["time_per_output_token_seconds_count", ""] == 0
+    times = RequestTimes(none, 0.0, 1)
     times.admit(1.0)
     ending = times.complete("stop", 3.0)
     assert (ending.prefill, ending.decode, ending.completion_tokens) == (2.0, 0.0, 0)
-    seen = scraped(recorded)
-    assert seen["time_to_first_token_seconds_count", ""] == 0
-    assert seen["e2e_request_latency_seconds_sum", ""] == 3.0
+    assert scraped(none)["time_to_first_token_seconds_count", ""] == 0
+    assert scraped(none)["e2e_request_latency_seconds_sum", ""] == 3.0
 
 
 def test_what_is_unknown_is_absent_and_not_zero() -> None:
