@@ -43,11 +43,6 @@ def test_a_package_adds_an_engine_without_touching_ours(tmp_path: Path) -> None:
     assert [one["name"] for one in shared] == ["replicas", "memory"], "which every engine has"
 
 
-def test_without_the_package_its_name_means_nothing() -> None:
-    with pytest.raises(ValueError, match="no engine called `parrot`; choose from fake, "):
-        registry.spec(NAME)
-
-
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

@@ -227,8 +227,3 @@ def test_it_reports_its_memory(loaded: Loaded) -> None:
             await asyncio.sleep(0.1)
 
     assert loaded.background.run(memory()) > 5_000_000
-
-
-def test_an_unknown_option_is_refused_with_the_choices(loaded: Loaded) -> None:
-    with pytest.raises(ValueError, match=r"no option called `wibble`; choose from "):
-        load_engine(loaded.name, loaded.engine._load.model, {"wibble": "1"})

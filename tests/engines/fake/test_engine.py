@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineError
 from engines.fake.engine import GRAIN, FakeEngine, FakeOptions
@@ -103,11 +102,6 @@ def test_many_requests_share_wake_ups_and_are_hardly_late() -> None:
     assert max(late) <= 1000 * GRAIN + 1e-9
     wake_ups = {at for answer in answers for at, _ in answer}
     assert len(wake_ups) < 3000, "of 20 000 tokens"
-
-
-def test_none_is_a_value_where_it_may_be() -> None:
-    assert from_text(FakeOptions, {"crash_after": "none"}).crash_after is None
-    assert from_text(FakeOptions, {"crash_after": "3"}).crash_after == 3
 
 
 def test_a_common_batch_gives_everyone_a_token_at_the_end_of_each_step() -> None:

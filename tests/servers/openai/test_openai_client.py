@@ -30,17 +30,6 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
         yield opened
 
 
-def test_chat(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(model="fake", messages=QUESTION, max_completion_tokens=3)
-    assert answer.choices[0].message.content == " the quick brown"
-    assert answer.choices[0].message.role == "assistant"
-    assert answer.choices[0].finish_reason == "length"
-    assert answer.usage is not None
-    assert (answer.usage.completion_tokens, answer.usage.total_tokens) == (3, answer.usage.prompt_tokens + 3)
-    assert answer.model_extra is not None
-    assert answer.model_extra["timing"]["prefill"] > 0
-
-
 @pytest.mark.parametrize("dumped", [False, True], ids=["the message itself", "dumped with all its fields"])
 def test_a_conversation_of_three_turns(dumped: bool, client: openai.OpenAI) -> None:
     messages: list[Any] = []
