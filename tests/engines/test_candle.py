@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
@@ -17,7 +16,7 @@ from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.text.detokenize import tokenizer_of
 from tests.support.engines.reference import Reference
-from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
+from tests.support.engines.rust_answers import PROMPT, answer, first_words, text
 from tests.support.engines.small_model import small_model
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
 
@@ -64,28 +63,6 @@ async def test_one_request_at_a_time_is_candle_transformers(prompts: list[tuple[
     assert said.startswith(" a wise old woman named Elara")
 
 
-@pytest.mark.parametrize(
-    ("family", "differs"),
-    [
-        pytest.param("llama", {}, id="Llama"),
-        pytest.param("mistral", {"head_dim": 32, "sliding_window": 32}, id="Mistral, up to its sliding window"),
-        pytest.param("phi3", {"sliding_window": None}, id="Phi-3"),
-        pytest.param("qwen2", {}, id="Qwen2"),
-        pytest.param("qwen3", {"head_dim": 32}, id="Qwen3"),
-        pytest.param("gemma", {"head_dim": 64}, id="Gemma"),
-        pytest.param("gemma2", {"head_dim": 64, "query_pre_attn_scalar": 64}, id="Gemma 2"),
-        pytest.param("mamba", {"state_size": 16}, id="Mamba"),
-    ],
-)
-async def test_candle_transformers_say_what_transformers_says(
-    family: str, differs: dict[str, Any], tmp_path: Path
-) -> None:
-    model, reference = write_tiny(tmp_path, family, **differs)
-    dtype, (chunk,) = await first_words("candle", model, {"dtype": "float32"}, PROMPT)
-    assert dtype == "float32"
-    assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
-
-
 def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer, within: float) -> None:
     """Likely tokens are as likely as they should be; who comes first may change with the rounding."""
     texts = Counter(tokenizer.decode([id], False) for id, _ in wanted)
@@ -96,33 +73,27 @@ def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer
 
 
 @pytest.mark.parametrize(
-    ("format", "within"),
+    ("format", "of_file", "within"),
     [
-        pytest.param("float32", 1e-3, id="floats as they are"),
-        pytest.param("float16", 1e-3, id="half floats"),
-        pytest.param("q8_0", 0.3, id="bytes"),
-        pytest.param("q4_0", 0.3, id="four bits"),
+        pytest.param("float32", True, 1e-3, id="floats as they are"),
+        pytest.param("float16", True, 1e-3, id="half floats"),
+        pytest.param("q8_0", True, 0.3, id="bytes"),
+        pytest.param("q4_0", True, 0.3, id="four bits"),
+        *(pytest.param(dtype, False, 0.3, id=f"{dtype} while loading") for dtype in ("bfloat16", "float16", "q8_0")),
     ],
 )
-async def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
-    format: Format, within: float, tmp_path: Path
+async def test_rounded_weights_say_in_candle_what_they_say_in_transformers(
+    format: Format, of_file: bool, within: float, tmp_path: Path
 ) -> None:
-    """Quantised products round the tokens too, each block of 32 numbers to bytes."""
+    """Those of a GGUF file, or rounded while loading as the package of GGUF rounds them. Quantised products round the
+    tokens too, each block of 32 numbers to bytes."""
     model, _ = write_tiny(tmp_path, "llama")
     file = gguf_of(model, format)
-    dtype, (chunk,) = await first_words("candle", replace(model, gguf=file), {}, PROMPT, logprobs=20)
+    options: dict[str, str] = {} if of_file else {"dtype": format}
+    given = replace(model, gguf=file) if of_file else model
+    dtype, (chunk,) = await first_words("candle", given, options, PROMPT, logprobs=20)
     assert dtype == format
     assert_near(chunk, Reference.of_gguf(file).likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), within)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "q8_0"])
-async def test_weights_are_rounded_while_loading(dtype: Format, tmp_path: Path) -> None:
-    """As the package of GGUF rounds them."""
-    model, _ = write_tiny(tmp_path, "llama")
-    rounded = Reference.of_gguf(gguf_of(model, dtype))
-    kept, (chunk,) = await first_words("candle", model, {"dtype": dtype}, PROMPT, logprobs=20)
-    assert kept == dtype
-    assert_near(chunk, rounded.likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), 0.3)
 
 
 async def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -6,12 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engines.contract.base import EngineInfo, EngineStats
 from engines.process.stream import ReceivedChunk
-from servers.prometheus_metrics import (
-    Histogram,
-    Metrics,
-    Snapshot,
-    registry_of,
-)
+from servers.prometheus_metrics import Histogram, Metrics, Snapshot, registry_of
 from servers.request_times import RequestTimes
 
 NOTHING_YET = Snapshot(0, 0, False, 0, 0, None)

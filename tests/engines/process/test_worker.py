@@ -32,17 +32,11 @@ def test_a_worker_that_loads_hears_the_parent_and_the_end_of_its_input() -> None
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (
-            RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with `TORCH`"),
-            "fatal",
-        ),
+        (RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with `TORCH`"), "fatal"),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`"), "fatal"),
         (EngineError('mistral.rs failed: DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal access")'), "fatal"),
         (RuntimeError("HIP error: unspecified launch failure"), "fatal"),
-        (
-            RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"),
-            "internal",
-        ),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"), "internal"),
         (RuntimeError("CUDA error: out of memory"), "internal"),
         (EngineError("mistral.rs failed: DriverError(CUDA_ERROR_OUT_OF_MEMORY)"), "internal"),
         (RuntimeError("shapes differ"), "internal"),

@@ -117,22 +117,42 @@ CANDLES = [
     pytest.param("phi3", {"sliding_window": None}, id="Phi-3, with joined matrices"),
     pytest.param("qwen3", {"head_dim": 32}, id="Qwen3, with norms in its heads"),
 ]
+CANDLE_TRANSFORMERS = [  # one request at a time
+    pytest.param("llama", {}, id="Llama"),
+    pytest.param("mistral", {"head_dim": 32, "sliding_window": 32}, id="Mistral, up to its sliding window"),
+    pytest.param("phi3", {"sliding_window": None}, id="Phi-3"),
+    pytest.param("qwen2", {}, id="Qwen2"),
+    pytest.param("qwen3", {"head_dim": 32}, id="Qwen3"),
+    pytest.param("gemma", {"head_dim": 64}, id="Gemma"),
+    pytest.param("gemma2", {"head_dim": 64, "query_pre_attn_scalar": 64}, id="Gemma 2"),
+    pytest.param("mamba", {"state_size": 16}, id="Mamba"),
+]
+TOGETHER = {"concurrency": "2"}
 
 
 @pytest.mark.parametrize(
-    ("name", "family", "differs"),
+    ("name", "options", "family", "differs"),
     [
-        pytest.param(name, *case.values, id=f"{name}: {case.id}", marks=pytest.mark.xdist_group(name))
-        for name, cases in (("candle", BOTH + CANDLES), ("burn", BOTH))
+        pytest.param(name, options, *case.values, id=f"{name}: {case.id}", marks=pytest.mark.xdist_group(name))
+        for name, options, cases in (
+            ("candle", TOGETHER, BOTH + CANDLES),
+            ("candle", {}, CANDLE_TRANSFORMERS),
+            ("burn", TOGETHER, BOTH),
+        )
         for case in cases
     ],
 )
 async def test_every_family_says_what_transformers_says(
-    name: str, family: str, differs: dict[str, Any], rust_program: Callable[[str], Path], tmp_path: Path
+    name: str,
+    options: dict[str, str],
+    family: str,
+    differs: dict[str, Any],
+    rust_program: Callable[[str], Path],
+    tmp_path: Path,
 ) -> None:
     rust_program(name)
     model, reference = write_tiny(tmp_path, family, **differs)
-    dtype, (chunk,) = await first_words(name, model, {"dtype": "float32", "concurrency": "2"}, PROMPT)
+    dtype, (chunk,) = await first_words(name, model, {"dtype": "float32"} | options, PROMPT)
     assert dtype == "float32"
     assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
 
@@ -144,7 +164,7 @@ async def test_16_bits_hold_activations_whose_squares_they_do_not(
     """Trained models have activations of hundreds, whose squares are beyond the largest 16-bit number, 65 504."""
     rust_program(name)
     model, reference = write_tiny(tmp_path, "llama", embedding_scale=3000)
-    dtype, (chunk,) = await first_words(name, model, {"dtype": "float16", "concurrency": "2"}, PROMPT)
+    dtype, (chunk,) = await first_words(name, model, {"dtype": "float16"} | TOGETHER, PROMPT)
     (_, logprob), *_ = reference.likeliest(PROMPT, 1)
     assert dtype == "float16"
     assert chunk.logprobs[0].logprob == pytest.approx(logprob, abs=0.05)

@@ -67,11 +67,7 @@ def test_xid_errors_are_counted_by_device_and_number() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
 
     driver = machine(BUSY, BUSY)
-    driver._answers |= {
-        "nvmlEventSetCreate": list,
-        "nvmlDeviceRegisterEvents": register,
-        "nvmlEventSetWait": wait,
-    }
+    driver._answers |= {"nvmlEventSetCreate": list, "nvmlDeviceRegisterEvents": register, "nvmlEventSetWait": wait}
     seen = scraped(driver)
     assert {key: value for key, value in seen.items() if "xid" in key} == {
         "xid_errors_total 0 31": 2,

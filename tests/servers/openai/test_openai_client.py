@@ -51,11 +51,7 @@ def test_a_conversation_of_three_turns(dumped: bool, client: openai.OpenAI) -> N
 def test_streamed_chat(client: openai.OpenAI, include_usage: bool) -> None:
     chunks = list(
         client.chat.completions.create(
-            model="fake",
-            messages=QUESTION,
-            max_tokens=3,
-            stream=True,
-            stream_options={"include_usage": include_usage},
+            model="fake", messages=QUESTION, max_tokens=3, stream=True, stream_options={"include_usage": include_usage}
         )
     )
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
