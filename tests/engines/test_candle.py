@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("candle")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def program(rust_program: Callable[[str], Path]) -> Path:
+def candle(rust_program: Callable[[str], Path]) -> Path:
     return rust_program("candle")
 
 
