@@ -105,21 +105,3 @@ async def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(tmp_
 async def test_the_presets_run_with_random_weights(prompts: list[tuple[int, ...]]) -> None:
     kept, chunks = await first_words("candle", fetch_model("random:llama-3.2-tiny"), {"dtype": "q8_0"}, prompts[0])
     assert (kept, sum(chunk.tokens for chunk in chunks)) == ("q8_0", 1)
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "sentence"),
-    [
-        pytest.param(
-            "random:gpt2", {}, r"candle runs the families llama, .* here, and this model is a gpt2", id="GPT-2"
-        ),
-        pytest.param("random:mamba-130m", {"concurrency": "2"}, "mamba one request at a time", id="Mamba in a batch"),
-        pytest.param("smollm2-135m", {"dtype": "gguf"}, "is not a GGUF file", id="a GGUF file that is not one"),
-        pytest.param("smollm2-135m", {"device": "cuda:7"}, "built without it, or the machine has none", id="no GPU"),
-    ],
-)
-async def test_what_it_cannot_run_is_refused_with_a_sentence(
-    model: str, options: dict[str, str], sentence: str
-) -> None:
-    with pytest.raises(EngineUnavailable, match=sentence):
-        await first_words("candle", fetch_model(model), options, PROMPT)

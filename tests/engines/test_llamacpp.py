@@ -143,20 +143,16 @@ def test_the_program_is_asked_for_its_gpu(
 
 
 @pytest.mark.alone  # a hundred and twenty answers at once, from a program that must go on answering whether it is well
-def test_a_client_is_not_the_limit_of_its_slots(model: Model, notes: Path, background: BackgroundLoop) -> None:
+async def test_a_client_is_not_the_limit_of_its_slots(model: Model, notes: Path) -> None:
     """httpx opens 100 connections by default: more requests would wait, unseen, in front of the program."""
     engine = load_engine("llamacpp", model, {"concurrency": "120", "device": "cpu"})
-
-    async def main() -> int:
-        await engine.start()
-        try:
-            streams = [engine.generate(GenerateRequest("", (1,), 4000)) for _ in range(120)]
-            firsts = await asyncio.gather(*(asyncio.wait_for(anext(stream), 60) for stream in streams))
-            return len(firsts)
-        finally:
-            await engine.stop()
-
-    assert background.run(main()) == 120
+    await engine.start()
+    try:
+        streams = [engine.generate(GenerateRequest("", (1,), 4000)) for _ in range(120)]
+        firsts = await asyncio.gather(*(asyncio.wait_for(anext(stream), 60) for stream in streams))
+        assert len(firsts) == 120
+    finally:
+        await engine.stop()
 
 
 def test_without_the_program_it_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

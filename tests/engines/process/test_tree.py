@@ -85,26 +85,22 @@ async def request(engine: ChildEngine, prompt: str) -> str:
         pytest.param("fatal", FatalError, "the CUDA context is lost", id="an error after which it cannot continue"),
     ],
 )
-def test_the_engine_is_replaced_with_all_its_processes(
+async def test_the_engine_is_replaced_with_all_its_processes(
     prompt: str, error: type[Exception], sentence: str, target: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "pids"
-
-    async def main() -> None:
-        engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
-        await engine.start()
-        first = pids(file)
-        with pytest.raises(error, match=sentence):
-            await request(engine, prompt)
-        async with asyncio.timeout(20):
-            while engine.restarts == 0:
-                await asyncio.sleep(0.02)
-            await engine.until_ready()
-        assert await request(engine, "more") == "x"
-        assert all(map(gone, first))
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
+    await engine.start()
+    first = pids(file)
+    with pytest.raises(error, match=sentence):
+        await request(engine, prompt)
+    async with asyncio.timeout(20):
+        while engine.restarts == 0:
+            await asyncio.sleep(0.02)
+        await engine.until_ready()
+    assert await request(engine, "more") == "x"
+    assert all(map(gone, first))
+    await engine.stop()
     assert len(pids(file)) == 6
     until(lambda: all(map(gone, pids(file))), "all processes of both engines have ended")
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]

@@ -10,7 +10,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest, Model
-from engines.contract.errors import BadRequest
+from engines.contract.errors import BadRequest, EngineUnavailable
+from engines.models.fetch import fetch_model
 from engines.models.presets import LLAMA_3_ROPE
 from engines.process.engine_loading import load_engine
 from engines.process.supervisor import ChildEngine
@@ -168,3 +169,25 @@ async def test_16_bits_hold_activations_whose_squares_they_do_not(
     (_, logprob), *_ = reference.likeliest(PROMPT, 1)
     assert dtype == "float16"
     assert chunk.logprobs[0].logprob == pytest.approx(logprob, abs=0.05)
+
+
+REFUSED: list[tuple[str, str, dict[str, str], str]] = [
+    ("candle", "random:gpt2", {}, r"candle runs the families llama, .* here, and this model is a gpt2"),
+    ("candle", "random:mamba-130m", {"concurrency": "2"}, "mamba one request at a time"),
+    ("candle", "smollm2-135m", {"dtype": "gguf"}, "is not a GGUF file"),
+    ("candle", "smollm2-135m", {"device": "cuda:7"}, "built without it, or the machine has none"),
+    ("burn", "random:mamba-130m", {}, "the families llama, mistral and qwen2; this model is a mamba"),
+    ("burn", "smollm2-135m", {"device": "abacus"}, r"no device `abacus` in this build; it has: .*cpu"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "options", "sentence"),
+    [pytest.param(*case, id=f"{case[0]}: {case[3]}", marks=pytest.mark.xdist_group(case[0])) for case in REFUSED],
+)
+async def test_what_it_cannot_run_is_refused_with_a_sentence(
+    name: str, model: str, options: dict[str, str], sentence: str, rust_program: Callable[[str], Path]
+) -> None:
+    rust_program(name)
+    with pytest.raises(EngineUnavailable, match=sentence):
+        await first_words(name, fetch_model(model), options, PROMPT)
