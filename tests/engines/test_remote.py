@@ -284,11 +284,11 @@ def test_only_what_was_asked_for_is_sent() -> None:
     assert engine.body(GenerateRequest("p", (1,), 99))["max_tokens"] == 99, "of a context that is known"
 
 
-def test_a_chat_is_passed_on_as_it_was_sent() -> None:
+def test_a_chat_is_passed_on_as_it_was_sent(upstream: RunningServer) -> None:
     """Through two servers: the prompt's length is that of the chat as the far one renders it."""
     chat = {"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]}
-    with served() as far, served(f"url={far.url}/v1", "api=chat", engine="remote") as near:
-        there, here = (server.client.post(CHAT, json=chat | {"max_tokens": 3}).json() for server in (far, near))
+    with served(f"url={upstream.url}/v1", "api=chat", engine="remote") as near:
+        there, here = (server.client.post(CHAT, json=chat | {"max_tokens": 3}).json() for server in (upstream, near))
         assert here["usage"] == there["usage"]
         assert here["choices"][0]["message"]["content"] == there["choices"][0]["message"]["content"]
 
