@@ -87,17 +87,6 @@ def test_a_seed_repeats_whatever_runs_beside(small: Small) -> None:
     assert alone != small.expected(one), "a sampled answer that is the greedy one would show nothing"
 
 
-def test_the_end_token_ends_an_answer_and_min_tokens_puts_it_off(small: Small) -> None:
-    one = prompt(5, 10)
-    answer = small.expected(one)
-    sequence = small.sequence(one, ignore_eos=False)
-    sequence._answer._text._end_ids = frozenset([answer[4]])
-    assert generated(small.batch(), sequence) == [answer[: answer.index(answer[4]) + 1]]
-    later = small.sequence(one, ignore_eos=False, min_tokens=12)
-    later._answer._sampler._end_ids = [answer[4]]
-    assert answer[4] not in generated(small.batch(), later)[0]
-
-
 def test_a_step_runs_in_the_smallest_bucket_that_holds_it() -> None:
     assert Buckets.within((8, 1, 4), (512, 2048), 64, 1000) == Buckets((1, 4, 8), (512, 1024), 64)
     assert BUCKETS.decoding(2, 32) == StepShape(4, 1, 32)
