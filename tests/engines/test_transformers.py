@@ -17,6 +17,7 @@ from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.small_model import small_model
 from tests.support.engines.ten_questions import questions_of, recorded_questions, recorded_text, text_logprobs
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -47,8 +48,6 @@ def loaded() -> Loaded:
 
 def generated(loaded: Loaded, prompt: str, tokens: int) -> list[int]:
     """What `model.generate` answers to the same ids."""
-    import torch
-
     ids = torch.tensor([loaded.ids(prompt)])
     with torch.inference_mode():
         whole = loaded.engine._net.generate(
@@ -81,8 +80,6 @@ def test_other_architectures_keep_their_own_kind_of_cache(family: str, tmp_path:
 
 
 def test_a_state_space_model_keeps_a_state_of_one_size(tmp_path: Path) -> None:
-    import torch
-
     model, _ = write_tiny(tmp_path, "mamba")
     shape = Loaded(model, dtype="float32", device="cpu")
     assert shape.info.context_length == 131_072, "no limit of its own"

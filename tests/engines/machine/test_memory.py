@@ -14,6 +14,7 @@ from engines.models.fetch import fetch_model
 from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK
 from tests.support.engines.nvml_stand_in import MB, Gpu, install
+from tests.support.engines.torch_when_used import torch
 
 
 def write_group(folder: Path, limit: str, used: int, version: int = 2, cached: int = 0) -> None:
@@ -113,8 +114,6 @@ async def test_a_supervised_engine_keeps_the_peak_between_two_questions(monkeypa
 @pytest.mark.gpu
 def test_torch_and_the_driver_count_alike() -> None:
     """1 GiB of a process: torch's own peak is exact, the driver's adds the context and rounds."""
-    import torch
-
     memory = DeviceMemory(["0"])
     torch.zeros(1, device="cuda:0")  # the context, of some hundred megabytes
     before = memory.look(os.getpid(), ["0"]) or 0

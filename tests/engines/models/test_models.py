@@ -26,6 +26,7 @@ from engines.models.tokenizer import make_tokenizer
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
 from engines.text.detokenize import tokenizer_of
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -37,7 +38,6 @@ LIBRARY_KNOWS = {name: preset for name, preset in PRESETS.items() if preset.conf
 
 @pytest.mark.parametrize("preset", LIBRARY_KNOWS.values(), ids=LIBRARY_KNOWS)
 def test_a_preset_has_the_published_number_of_parameters(preset: Preset, tmp_path: Path) -> None:
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     (tmp_path / "config.json").write_text(json.dumps(dict(preset.config)))

@@ -12,6 +12,7 @@ from engines.static.step_shapes import Buckets, StepShape
 from engines.static.weights import DecoderShape
 from engines.text.sampler import OVERFLOWED
 from tests.support.engines.static_decoder import BUCKETS, Small, answers, generated, prompt
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -166,8 +167,6 @@ def test_a_sliding_window_ends_the_context() -> None:
 
 def poisoned(small: Small) -> Batch:
     """As in a number format that is too narrow for the values of one token."""
-    import torch
-
     from engines.static.decoder import Decoder
 
     step = small.step()
@@ -233,8 +232,6 @@ def test_a_prompt_that_is_left_half_read_leaves_a_clean_row(small: Small) -> Non
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_the_likeliest_token_is_that_of_finite_logits(dtype: str) -> None:
-    import torch
-
     from engines.static.decoder import NO_TOKEN, Decoder
 
     nan, inf = torch.nan, torch.inf

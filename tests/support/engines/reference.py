@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.engines.torch_when_used import torch
+
 PROMPTS = (
     "Once upon a time, in a small village near the sea, there lived",
     "The capital of France is",
@@ -28,7 +30,6 @@ class Reference:
 
     @classmethod
     def of(cls, folder: Path) -> Reference:
-        import torch
         from transformers import AutoModelForCausalLM
 
         return cls(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
@@ -36,7 +37,6 @@ class Reference:
     @classmethod
     def of_gguf(cls, file: Path) -> Reference:
         """Load the weights of a GGUF file, which Transformers' reader dequantises."""
-        import torch
         from transformers import AutoModelForCausalLM
 
         net = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
@@ -44,8 +44,6 @@ class Reference:
 
     def likeliest(self, prompt: Sequence[int], count: int) -> list[tuple[int, float]]:
         """Return the `count` likeliest ids of the next token with their log-probabilities."""
-        import torch
-
         top = torch.log_softmax(self.logits(prompt)[-1], -1).topk(count)
         return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 
@@ -58,8 +56,6 @@ class Reference:
 
     def answer(self, prompt: Sequence[int], count: int) -> tuple[list[int], list[float]]:
         """Return the ids of Transformers' own greedy generation, and their log-probabilities."""
-        import torch
-
         made = self.model.generate(
             torch.tensor([list(prompt)]),
             max_new_tokens=count,
@@ -75,7 +71,5 @@ class Reference:
 
     def logits(self, ids: Sequence[int]) -> Any:
         """Return the logits after each of these tokens, `[tokens, vocabulary]`."""
-        import torch
-
         with torch.inference_mode():
             return self.model(torch.tensor([list(ids)])).logits[0]

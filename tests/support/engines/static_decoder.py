@@ -14,6 +14,7 @@ from engines.static.weights import DecoderShape, weights_of
 from engines.text.detokenize import tokenizer_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
+from tests.support.engines.torch_when_used import torch
 
 if TYPE_CHECKING:
     from engines.static.decoder import Decoder
@@ -36,7 +37,6 @@ class Small:
         self.shape = DecoderShape.from_config(self.reference.model.config, "test")
 
     def step(self) -> Step:
-        import torch
         from transformers import AutoModelForCausalLM
 
         from engines.static.step import Step
@@ -52,8 +52,6 @@ class Small:
         return Batch(Decoder(self.step(), buckets, prepare))
 
     def sequence(self, prompt: Sequence[int], max_tokens: int = 12, **settings: Any) -> Running:
-        import torch
-
         request = GenerateRequest("", tuple(prompt), max_tokens, **({"ignore_eos": True} | settings))
         return Running(request, self.tokenizer, frozenset([2]), torch.device("cpu"), BUCKETS.lengths[-1])
 

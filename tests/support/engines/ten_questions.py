@@ -24,6 +24,7 @@ from engines.text.detokenize import tokenizer_of
 from servers.openai.prompts import load_tokenizer
 from tests.support.engines.reference import Reference
 from tests.support.engines.small_model import small_model
+from tests.support.engines.torch_when_used import torch
 
 QUESTIONS = (
     "Where does the river that passes the mill come from?",
@@ -75,8 +76,6 @@ def questions_of(model: Model) -> tuple[Question, ...]:
 def text_logprobs(model: Model) -> list[tuple[float, float]]:
     """Return the log-probabilities of each token of `TEXT` from the second on, and of the likeliest one in its place,
     as Transformers computes them from the whole text at once."""
-    import torch
-
     ids = tokenizer_of(model.folder).encode(TEXT).ids
     logs = torch.log_softmax(Reference.of(model.folder).logits(ids)[:-1].double(), -1)
     return list(zip(logs[range(len(ids) - 1), ids[1:]].tolist(), logs.max(-1).values.tolist(), strict=True))

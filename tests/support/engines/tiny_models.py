@@ -9,6 +9,7 @@ from typing import Any
 from engines.contract.base import Model
 from engines.models.tokenizer import make_tokenizer
 from tests.support.engines.reference import Reference
+from tests.support.engines.torch_when_used import torch
 
 VOCABULARY = 512
 SHAPE = {
@@ -28,7 +29,6 @@ SHAPE = {
 
 def write_tiny(folder: Path, model_type: str, embedding_scale: float = 1.0, **differs: Any) -> tuple[Model, Reference]:
     """Write a model of a family into `folder`; return it with its expected answers."""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
