@@ -119,11 +119,20 @@ def test_a_default_that_is_typed_in_vain_is_refused_as_any_other_value(
         read_options(parse(SINGLE, *([] if variable else ["--arrivals", "poisson"])), SINGLE)
 
 
-def test_a_wrong_flag_is_refused_with_the_settings_own_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param(("--stages", "many"), "such as 10,20,40", id="a wrong value"),
+        pytest.param(("--heade", "X: a"), "unrecognized arguments: --heade", id="half a flag, maybe a secret one"),
+    ],
+)
+def test_a_wrong_flag_is_refused_with_a_sentence(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as refused:
-        parse(SINGLE, "--stages", "many")
+        parse(SINGLE, *words)
     assert refused.value.code == 2
-    assert "such as 10,20,40" in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_headers_are_given_one_by_one_or_a_line_each_and_never_shown(

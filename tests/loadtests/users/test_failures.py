@@ -99,23 +99,3 @@ def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert f"The test cannot start: {SAID.format(file=own)}" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        pytest.param(("--turn-tokens", "5"), "--turn-tokens has no effect without conversations", id="no effect"),
-        pytest.param(
-            ("--heade", "X: a-secret"), "unrecognized arguments: --heade", id="half a flag, maybe a secret one"
-        ),
-    ],
-)
-def test_a_mistake_in_the_command_line_gets_a_sentence(tmp_path: Path, options: tuple[str, str], sentence: str) -> None:
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, *options)
-        said = locust.wait()
-    assert locust.process.returncode == 2
-    assert sentence in said
-    assert "Traceback" not in said
-    assert not server.bodies
-    assert not (tmp_path / "runs").exists()

@@ -15,8 +15,7 @@ from tests.support.servers.scripted import Script, ScriptedServer
 
 
 def test_the_page_and_the_exporter_sum_up_all_processes_to_the_end_of_a_stopped_run(tmp_path: Path) -> None:
-    """Requests that were cut off among them. The page stays open, and the metrics for one more scrape. The tab of a
-    single process is in tests/loadtests/scenarios/test_concurrent.py."""
+    """Requests that were cut off among them. The page stays open, and the metrics for one more scrape."""
     port, exporter = free_port(), free_port()
     with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
         locust = start(

@@ -12,6 +12,8 @@ import httpx
 import psutil
 import pytest
 
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.load import Users
 from enginebench.settings.schema import settings_of
 from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario
@@ -145,7 +147,7 @@ def test_no_path_and_no_secret_is_on_the_page(page: Page) -> None:
     assert '"runs"' not in html
 
 
-def test_keys_go_to_the_server_of_the_command_line_only(page: Page) -> None:
+def test_each_start_makes_a_run_of_its_own_and_keys_go_to_the_server_of_the_command_line_only(page: Page) -> None:
     """Other, named, other: whatever has run before."""
     for server, with_keys in ((page.other, False), (page.named, True), (page.other, False)):
         server.headers.clear()
@@ -158,3 +160,8 @@ def test_keys_go_to_the_server_of_the_command_line_only(page: Page) -> None:
         for secret in SECRETS:
             sent = [any(secret in value for value in headers.values()) for headers in server.headers]
             assert all(sent) if with_keys else not any(sent), secret
+    runs = list(page.locust.runs.iterdir())
+    page.locust.wait_until(lambda: all(read_meta(run).stages[0].end for run in runs))
+    assert [read_meta(run).stages[0].load for run in runs] == [Users(2)] * 3
+    on_their_way = sum(len(list(read_requests(run))) for run in runs) - len(page.named.bodies) - len(page.other.bodies)
+    assert 0 <= on_their_way <= 2 * len(runs), "a request of each user when it was stopped"
