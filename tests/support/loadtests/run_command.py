@@ -40,6 +40,14 @@ CHECKS = (
 )
 
 
+def start_run(*words: object, group: bool = False) -> subprocess.Popen[str]:
+    """Start `enginebench run` as a process whose standard error can be read, with `group` as in a terminal."""
+    command = [*RUN[:-1], *map(str, words)]
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, start_new_session=group
+    )
+
+
 def start_forked(command: Sequence[str], group: bool = False, **settings: Any) -> tuple[Any, Guard]:
     """Do what `start_guarded` does; for a command of Python, fork a process that has imported the modules."""
     if tuple(command[:2]) != PYTHON:
