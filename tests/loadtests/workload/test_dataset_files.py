@@ -77,6 +77,8 @@ ANSWERED = text("Who?", 1, session="row 1")
                      [text("Who?", system="Be brief.")], id="OpenOrca"),
         pytest.param(jsonl({"prompt": "Who?", "prompt_id": "7", "messages": SPOKEN}),
                      [TraceRequest(None, None, messages=(("user", "Who?"), ("assistant", "I am.")))], id="UltraChat"),
+        pytest.param(jsonl({"messages": [{"role": "system", "content": "Be brief."}, SPOKEN[0]]}),
+                     [text("Who?", system="Be brief.")], id="messages"),
         pytest.param(jsonl({"prompt": SPOKEN[:1], "completion": SPOKEN[1:]}), [WHO], id="TRL"),
         pytest.param(jsonl({"prompt": "Who?", "max_tokens": 9}, {"prompt": "Who?", "output_tokens": "9"}),
                      [text("Who?", 9)] * 2, id="other names and forms of a limit"),

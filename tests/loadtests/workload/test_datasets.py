@@ -24,35 +24,20 @@ from tests.support.records import record
 
 ENDED = record()
 TRACES = ROOT / "tests/data/traces"
-ROWS: list[dict[str, object]] = [
-    {"prompt": "Who?", "output_tokens": 7},
-    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
-    {"prompt": "Where?", "other": 1},
-]
 
 
 def dataset(path: str) -> tuple[TraceRequest, ...]:
     return tuple(read_dataset(path).requests)
 
 
-def said(*texts: str, limit: int | None = None) -> TraceRequest:
-    """The last text is the user's, one before it the system's."""
-    roles = ("system", "user")[-len(texts) :]
-    return TraceRequest(None, limit, messages=tuple(zip(roles, texts, strict=True)))
+def said(text: str, limit: int | None = None) -> TraceRequest:
+    return TraceRequest(None, limit, messages=(("user", text),))
 
 
 def jsonl(folder: Path, rows: list[dict[str, object]]) -> str:
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")
     return str(path)
-
-
-def test_rows_are_prompts_or_conversations(tmp_path: Path) -> None:
-    assert dataset(jsonl(tmp_path, ROWS)) == (
-        said("Who?", limit=7),
-        said("Be brief.", "What?"),
-        said("Where?"),
-    )
 
 
 def test_missing_numbers_make_a_column_of_floats(tmp_path: Path) -> None:
