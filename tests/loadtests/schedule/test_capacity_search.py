@@ -163,13 +163,6 @@ def test_a_search_ends_at_the_precision_asked(precision: float) -> None:
     assert (search.met or 0) < 0.528 < (search.missed or 9)
 
 
-def test_doubling_probes_end_as_soon_as_they_are_decided() -> None:
-    search = searched(lambda load: 0.0 if load <= 8 else 1.0)
-    doubling = [probe for probe in search.probes if probe.load in {1, 2, 4, 8, 16}][:5]
-    assert [probe.verdict for probe in doubling] == ["met"] * 4 + ["missed"]
-    assert all(probe.outcomes.total <= 30 for probe in doubling)
-
-
 def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
     """Of the first 200 requests at the first load 15 are late: it goes on doubling from there."""
     search = Search(SearchGoal((0.05,), start=4.0))
@@ -179,6 +172,7 @@ def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
     while (probe := search.probe) is not None and probe.role == "locate":
         loads.append(probe.load)
         search.look(counts([int(probe.load > 20)] * probe.most_requests))
+        assert (search.met, search.missed) == (None, None), "what locates certifies nothing"
     assert loads[:3] == [8, 16, 32]
     assert min(loads) >= 8
 
@@ -194,15 +188,6 @@ def test_a_stall_while_locating_does_not_send_the_next_probe_to_a_low_load() -> 
     low, high = max(load for load in loads if load <= 33), min(load for load in loads if load > 33)
     assert search.estimate is not None
     assert low <= search.estimate <= high
-
-
-def test_what_locates_certifies_nothing() -> None:
-    search = Search(SearchGoal((0.05,), start=4.0))
-    for _ in range(3):
-        assert search.probe is not None
-        assert search.probe.role == "locate"
-        search.look(counts([0] * 600))
-        assert (search.met, search.missed) == (None, None)
 
 
 def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
@@ -244,22 +229,15 @@ def test_numbers_of_users_are_whole_and_bracketed(capacity: int) -> None:
     assert requests(search) < 9000, "a borderline number of users is not probed before the bracket is known"
 
 
-def test_a_search_stays_in_its_range_and_certifies_its_end() -> None:
-    beyond = searched(lambda _: 0.0, highest=64)
-    assert (beyond.met, beyond.missed) == (64, None)
-    assert max(probe.load for probe in beyond.probes) == 64
-    below = searched(lambda _: 1.0)
-    assert (below.met, below.missed) == (None, 1 / 16)
-    assert min(probe.load for probe in below.probes) == 1 / 16
-
-
-@pytest.mark.parametrize(("start", "highest"), [(30.0, 500.0), (7.0, 12_345.0), (1.0, 10.4)])
-def test_an_end_that_is_no_round_number_is_reached(start: float, highest: float) -> None:
-    """30 / 64 has more digits than a load that is searched."""
+@pytest.mark.parametrize(("start", "highest"), [(4.0, 64.0), (30.0, 500.0), (7.0, 12_345.0), (1.0, 10.4)])
+def test_a_search_stays_in_its_range_and_certifies_its_end(start: float, highest: float) -> None:
+    """Also an end that is no round number: 30 / 64 has more digits than a load that is searched."""
     beyond = searched(lambda _: 0.0, start=start, lowest=start / 64, highest=highest)
     assert (beyond.met, beyond.missed) == (highest, None)
+    assert max(probe.load for probe in beyond.probes) == highest
     below = searched(lambda _: 1.0, start=start, lowest=start / 64, highest=highest)
     assert (below.met, below.missed) == (None, start / 64)
+    assert min(probe.load for probe in below.probes) == start / 64
     assert SearchPlan("users", (TTFT,), start, highest, 0.2, 600).goal().highest == math.floor(highest)
 
 
