@@ -14,17 +14,7 @@ import pytest
 from tests.support.loadtests.asking import GOOD_END
 from tests.support.loadtests.prepared_reads import CLOSED, bytewise, observe
 from tests.support.servers.framings import FRAMINGS, counted, http_1_0, until_close
-from tests.support.servers.wire_script import (
-    DONE,
-    HEAD,
-    delta,
-    event,
-    finish,
-    frame,
-    json_answer,
-    token,
-    usage,
-)
+from tests.support.servers.wire_script import DONE, HEAD, delta, event, finish, frame, json_answer, token, usage
 from tests.support.servers.wire_script import END as LAST_CHUNK
 
 END = finish(usage=usage(2)) + DONE

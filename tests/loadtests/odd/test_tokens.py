@@ -199,11 +199,7 @@ def stop(output: int) -> bytes:
 
 
 def completed(output: int, reasoning: int = 0) -> bytes:
-    usage = {
-        "input_tokens": 7,
-        "output_tokens": output,
-        "output_tokens_details": {"reasoning_tokens": reasoning},
-    }
+    usage = {"input_tokens": 7, "output_tokens": output, "output_tokens_details": {"reasoning_tokens": reasoning}}
     return named("response.completed", response={"status": "completed", "output": [], "usage": usage})
 
 

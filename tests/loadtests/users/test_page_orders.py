@@ -24,15 +24,7 @@ from tests.support.servers.scripted import ScriptedServer
 SECRETS = ("the-api-key", "the-header")
 ROUTES = [
     *(("GET", path) for path in ("/", "/stats/requests", "/stats/report", "/exceptions", "/tasks", "/logs")),
-    *(
-        ("GET", path)
-        for path in (
-            "/assets/nothing.js",
-            "/enginebench/page.js",
-            "/enginebench/plan",
-            "/nowhere",
-        )
-    ),
+    *(("GET", path) for path in ("/assets/nothing.js", "/enginebench/page.js", "/enginebench/plan", "/nowhere")),
     *(("POST", path) for path in ("/swarm", "/stop", "/user", "/stats/reset")),
     ("OPTIONS", "/swarm"),
     ("HEAD", "/"),

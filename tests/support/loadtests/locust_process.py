@@ -120,10 +120,7 @@ def start(
 
 
 def launch(
-    command: list[str],
-    cwd: Path,
-    environment: Mapping[str, str],
-    preparation: Callable[[], None] | None = None,
+    command: list[str], cwd: Path, environment: Mapping[str, str], preparation: Callable[[], None] | None = None
 ) -> subprocess.Popen[str] | Forked:
     """Start Locust with standard error merged into standard output."""
     if POSSIBLE and preparation is None:

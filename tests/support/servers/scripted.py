@@ -180,11 +180,7 @@ async def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _send(
-    writer: asyncio.StreamWriter,
-    status: int,
-    body: str,
-    kind: str = "application/json",
-    retry_after: str | None = None,
+    writer: asyncio.StreamWriter, status: int, body: str, kind: str = "application/json", retry_after: str | None = None
 ) -> None:
     wait = f"Retry-After: {retry_after}\r\n" if retry_after else ""
     head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\n{wait}Content-Length: {len(body)}\r\n\r\n"
