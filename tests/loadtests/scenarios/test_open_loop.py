@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections import Counter
@@ -18,7 +17,7 @@ from enginebench.records.load import Rate
 from enginebench.records.stage import SECOND
 from enginebench.settings.system import free_port
 from loadtests.harness.schedule.rates import arrival_times
-from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
+from tests.support.loadtests.locust_process import MS, ROOT, Locust, start, start_worker
 from tests.support.servers.scripted import Script, ScriptedServer
 
 RATE = ROOT / "loadtests/rate.py"
@@ -212,8 +211,6 @@ def test_another_user_of_a_process_sends_no_arrival_again(tmp_path: Path) -> Non
 
 def test_a_worker_that_joins_during_the_run_sends_nothing_and_holds_nothing_up(tmp_path: Path) -> None:
     port = str(free_port())
-    command = [LOCUST, "-f", str(RATE), "--worker", "--master-host", "127.0.0.1", "--master-port", port]
-    environment = {name: text for name, text in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     master_options = ("--master", "--expect-workers", "1", "--master-bind-host", "127.0.0.1")
     with ScriptedServer() as server, ExitStack() as stack:
         master = start(
@@ -222,7 +219,7 @@ def test_a_worker_that_joins_during_the_run_sends_nothing_and_holds_nothing_up(t
         )  # fmt: skip
 
         def join() -> subprocess.Popen[bytes]:
-            worker = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+            worker = start_worker(RATE, port)
             stack.callback(worker.kill)
             return worker
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,7 +24,7 @@ from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.prompt_words import WORDS
 from loadtests.harness.workload.workload import Workload
-from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
+from tests.support.loadtests.locust_process import MS, ROOT, Locust, start, start_worker
 from tests.support.servers.scripted import Script, ScriptedServer
 
 pytestmark = pytest.mark.alone
@@ -159,7 +158,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
             server, folder, *LOAD, "--master", "--expect-workers", "2", "--master-bind-host", "127.0.0.1",
             "--master-bind-port", port,
         )  # fmt: skip
-        workers = [start_worker(folder, name, hours, port) for name, hours in (("near", 1), ("far", 9000))]
+        workers = [start_host(folder, name, hours, port) for name, hours in (("near", 1), ("far", 9000))]
         try:
             master.finish()
             assert [worker.wait(20) for worker in workers] == [0, 0]
@@ -173,11 +172,9 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
     return master.run, parts
 
 
-def start_worker(folder: Path, name: str, hours: int, port: str) -> subprocess.Popen[bytes]:
-    command = [LOCUST, "-f", "another_host.py", "--worker", "--master-host", "127.0.0.1", "--master-port", port]
-    environment = {name: text for name, text in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
-    environment |= {"CLOCK_AHEAD": str(hours * 3600 * 1000 * MS), "DISK": str(folder / name), "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+def start_host(folder: Path, name: str, hours: int, port: str) -> subprocess.Popen[bytes]:
+    environment = {"CLOCK_AHEAD": str(hours * 3600 * 1000 * MS), "DISK": str(folder / name), "PYTHONPATH": str(ROOT)}
+    return start_worker(folder / "another_host.py", port, environment)
 
 
 @pytest.fixture(scope="module")

@@ -110,13 +110,20 @@ def start(
     runs = folder / "runs"
     command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
     command += processes_options(processes)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_"))
-    }
     command += ["--headless"] if headless else []
-    return Locust(launch(command, cwd, {**inherited, **environment}, preparation), runs)
+    return Locust(launch(command, cwd, {**inherited(), **environment}, preparation), runs)
+
+
+def inherited() -> dict[str, str]:
+    """Return the environment without settings and keys of who runs the tests."""
+    own = ("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}
+
+
+def start_worker(scenario: Path, port: str, environment: Mapping[str, str] = {}) -> subprocess.Popen[bytes]:
+    """Start a worker as on another machine, whose master listens on `port`."""
+    command = [LOCUST, "-f", str(scenario), "--worker", "--master-host", "127.0.0.1", "--master-port", port]
+    return subprocess.Popen(command, cwd=ROOT, env={**inherited(), **environment}, stderr=subprocess.DEVNULL)
 
 
 def launch(
