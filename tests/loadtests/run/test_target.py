@@ -23,6 +23,7 @@ from tests.support.servers import odd
 from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.odd import Script as OddScript
 from tests.support.servers.scripted import Script, ScriptedServer
+from tests.support.servers.wire_script import json_answer
 
 
 def target(url: str) -> Target:
@@ -140,20 +141,6 @@ def test_the_address_that_was_tried_is_shown(path: str, tried: str, way_out: str
             fitted(asked, Scenario(), RunSettings(model="mine"))
 
 
-def test_a_server_that_lists_no_model_asks_for_one() -> None:
-    with ScriptedServer(Script(models=())) as server, target(server.url) as asked:
-        with pytest.raises(UnreachableServer, match="--model"):
-            asked.model(None, CHAT)
-        assert asked.model("mine", CHAT) == "mine"
-
-
-def test_which_of_several_models_is_taken_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    with ScriptedServer(Script(models=("one", "two"))) as server, target(server.url) as asked:
-        assert asked.model(None, CHAT) == "one"
-        assert caplog.messages[-1] == f"{server.url} lists 2 models; one is tested. --model names another."
-
-
 @pytest.mark.parametrize(
     "answers",
     [
@@ -188,6 +175,7 @@ PAGE = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<!doctype html>"
     ("answer", "listed", "sentence"),
     [
         pytest.param(PAGE, True, "is a web page: is there an OpenAI-compatible server", id="a web page"),
+        pytest.param(json_answer("200 OK", {"data": []}), True, "lists no model .*with --model", id="no model"),
         pytest.param(MOVED, True, "redirects to https://x/v1: give the final address", id="the list redirects"),
         pytest.param(MOVED, False, "redirects to https://x/v1: give the final address", id="the endpoint does"),
     ],
