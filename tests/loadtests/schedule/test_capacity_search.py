@@ -18,6 +18,7 @@ from loadtests.harness.schedule.search.capacity_search import CERTAIN, MIN_MET, 
 from loadtests.harness.schedule.search.evidence import STAKES, ProbeOutcomes, Side, log_evidence
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.search.slices import ProbeSlices, ProcessSlices, slice_length
+from tests.support.records import record
 
 TTFT = Objective("ttft", 0.95, 0.5)
 SIDES: tuple[Side, Side] = ("below", "above")
@@ -70,22 +71,10 @@ def test_capacity_is_estimated_between_what_is_met_and_what_is_not() -> None:
     assert crossing(samples, 0.05) == pytest.approx(8.0, rel=0.05)
 
 
-def request(at: float, ttft: float, outcome: str = "ok", **more: float) -> RequestRecord:
+def request(at: float, ttft: float) -> RequestRecord:
     start = round(at * SECOND)
     first = start + round(ttft * SECOND)
-    return RequestRecord(
-        request_id="0-1",
-        worker="0",
-        scenario="capacity",
-        stage=0,
-        outcome=outcome,  # type: ignore[arg-type]
-        t_sched=start,
-        t_send=start,
-        t_first=first if outcome == "ok" else None,
-        t_last=first,
-        t_end=first,
-        **more,  # type: ignore[arg-type]
-    )
+    return record(t_sched=start, t_send=start, t_first=first, t_last=first, t_end=first)
 
 
 def stage_of(load: Rate | Users, start: int = 0) -> Stage:
@@ -274,8 +263,8 @@ def test_any_of_several_objectives_may_be_missed() -> None:
     assert (search.met or 0) <= 8 < (search.missed or 0)
 
 
-def plan(by: str = "rate", seconds: float = 600, **more: float) -> SearchPlan:
-    return SearchPlan(by, (TTFT,), more.get("start", 4.0), more.get("highest", 4.0), 0.2, seconds)  # type: ignore[arg-type]
+def plan(by: str = "rate", seconds: float = 600, start: float = 4.0, highest: float = 4.0) -> SearchPlan:
+    return SearchPlan(by, (TTFT,), start, highest, 0.2, seconds)  # type: ignore[arg-type]
 
 
 def test_probes_become_stages_and_leave_a_trail() -> None:
