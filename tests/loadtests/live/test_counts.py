@@ -33,22 +33,10 @@ MS = 1_000_000
 SLO = "ttft_p95=0.137,tpot_p50=0.02,failures=0.01"
 OBJECTIVES = RunObjectives(parse_objectives([SLO]))
 ANSWERED = RequestRecord(
-    request_id="0-1",
-    worker="0",
-    scenario="s",
-    stage=0,
-    outcome="ok",
-    t_sched=0,
-    t_send=1 * MS,
-    t_first=101 * MS,
-    t_last=141 * MS,
-    t_end=142 * MS,
-    icl=(10 * MS, 30 * MS),
-    chunks=3,
-    first_chunk_tokens=1,
-    output_tokens=3,
+    request_id="0-1", worker="0", scenario="s", stage=0, outcome="ok", t_sched=0, t_send=1 * MS, t_first=101 * MS,
+    t_last=141 * MS, t_end=142 * MS, icl=(10 * MS, 30 * MS), chunks=3, first_chunk_tokens=1, output_tokens=3,
     prompt_tokens=7,
-)
+)  # fmt: skip
 
 
 PLAN = StagePlan(Users(5), Extent(0), Extent(10))

@@ -25,16 +25,9 @@ def ended(ttft: float = 0.1, outcome: Outcome = "ok") -> RequestRecord:
     first = round(ttft * SECOND)
     last = first + SECOND // 10
     return record(
-        outcome=outcome,
-        t_sched=0,
-        t_send=0,
-        t_first=first,
-        t_last=last,
-        t_end=last,
-        chunks=11,
-        first_chunk_tokens=1,
+        outcome=outcome, t_sched=0, t_send=0, t_first=first, t_last=last, t_end=last, chunks=11, first_chunk_tokens=1,
         output_tokens=11,
-    )
+    )  # fmt: skip
 
 
 WHOLE = Stage(0, StagePlan(Users(4), Extent(0), Extent(3600)), 0, 0)  # its window is open

@@ -22,15 +22,9 @@ A_TOKEN_A_WORD = PromptSource(
     "words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), length_measured=True
 )
 PLAIN = Workload(
-    model="some-model",
-    endpoint="chat",
-    streamed=True,
-    prompt_tokens=Lengths("fixed", 40),
-    output_tokens=Lengths("fixed", 16),
-    source=A_TOKEN_A_WORD,
-    seed=0,
-    prompt_set="a set",
-)
+    model="some-model", endpoint="chat", streamed=True, prompt_tokens=Lengths("fixed", 40),
+    output_tokens=Lengths("fixed", 16), source=A_TOKEN_A_WORD, seed=0, prompt_set="a set",
+)  # fmt: skip
 
 
 def asks(

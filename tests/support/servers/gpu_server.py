@@ -28,17 +28,7 @@ TOKENS_PER_SECOND = 1000.0
 GPU_JOULES_PER_TOKEN = WATTS / TOKENS_PER_SECOND
 GIB = 1024**3
 
-INFO = EngineInfo(
-    name=GPU_ENGINE,
-    version="1.2.3",
-    language="python",
-    model="a-model",
-    dtype="bfloat16",
-    device="cuda:0",
-    batching="continuous",
-    max_concurrency=256,
-    context_length=8192,
-)
+INFO = EngineInfo(GPU_ENGINE, "1.2.3", "python", "a-model", "bfloat16", "cuda:0", "continuous", 256, 8192)
 STATS = EngineStats(memory_bytes=3 * GIB, device_memory_bytes=60 * GIB, kv_cache_usage=0.42)
 
 
