@@ -75,18 +75,12 @@ def test_an_endpoint_alone_is_measurable_whatever_is_configured_for_locust(folde
 LOCUSTS = (LOCUST, "-f", CONCURRENT, "--headless", "--only-summary")
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        pytest.param(("run", "concurrent", *SHORT, "--url"), id="run"),
-        pytest.param((*LOCUSTS, *SHORT, "--host"), id="locust"),
-    ],
-)
-def test_what_cannot_be_reached_is_said_in_a_sentence(start: Sequence[object]) -> None:
+def test_what_cannot_be_reached_is_said_in_a_sentence() -> None:
+    """By plain Locust. By `run`: test_run_cli.py."""
     certificate, context = trustme.CA().issue_cert("127.0.0.1"), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     with OddServer(Odd(), tls=context) as server:
-        url, (code, said) = server.url, call(*start, server.url)
+        url, (code, said) = server.url, call(*LOCUSTS, *SHORT, "--host", server.url)
     assert code == 2
     assert f"the certificate of {url} is not trusted (unable to get local issuer certificate): " in said
     assert "SSL_CERT_FILE, or skip the check with --insecure (ENGINEBENCH_INSECURE=1)." in said
