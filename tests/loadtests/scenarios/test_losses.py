@@ -57,25 +57,15 @@ def spin():
 """
 
 
-@pytest.mark.parametrize(
-    ("stop", "processes", "added"),
-    [
-        pytest.param(signal.SIGINT, 1, BUSY, id="Ctrl-C, which strikes a busy process anywhere"),
-        pytest.param(signal.SIGTERM, 2, "", id="SIGTERM to the master of two"),
-    ],
-)
-def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
-    tmp_path: Path, stop: signal.Signals, processes: int, added: str
-) -> None:
+def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(tmp_path: Path) -> None:
+    """By Ctrl-C, which strikes a busy process anywhere. SIGTERM to the master of two: test_open_loop.py."""
     scenario = tmp_path / "stopped.py"
-    scenario.write_text(f"from loadtests.concurrent import User\n{added}")
+    scenario.write_text(f"from loadtests.concurrent import User\n{BUSY}")
     with ScriptedServer(Script(tokens=10_000)) as server:
-        locust = start(
-            server, tmp_path, "--stages", "3,5", "--stage-seconds", "60", processes=processes, scenario=scenario
-        )
+        locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "60", scenario=scenario)
         locust.wait_until(lambda: len(server.bodies) >= 3)
         time.sleep(0.8)
-        locust.process.send_signal(stop)
+        locust.process.send_signal(signal.SIGINT)
         output = locust.wait(30)
     assert "Traceback" not in output
     records = locust.records

@@ -156,11 +156,11 @@ def test_what_the_bound_forbids_is_dropped_and_counts_as_a_failure(tmp_path: Pat
     assert locust.process.returncode == 1
 
 
-def test_a_run_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> None:
+def test_a_run_of_two_processes_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=5.0)) as server:
-        locust = start(server, tmp_path, "--rate", "20", "--stage-seconds", "60", scenario=RATE)
+        locust = start(server, tmp_path, "--rate", "20", "--stage-seconds", "60", scenario=RATE, processes=2)
         locust.wait_until(lambda: len(server.bodies) >= 20)
-        locust.process.send_signal(signal.SIGINT)
+        locust.process.send_signal(signal.SIGTERM)
         finished(locust)
         sent = len(server.bodies)
     on_their_way = len(locust.records) - sent  # a busy server has not read all of them
