@@ -113,12 +113,17 @@ def test_users_do_not_send_their_first_request_in_one_instant(finished: Locust, 
 
 @pytest.mark.alone
 def test_fifty_users_spread_over_a_second_when_they_come_and_leave_as_quickly(tmp_path: Path) -> None:
+    """They ask the rows of a dataset, none of them twice."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"Question {n}?"}) + "\n" for n in range(1000)))
     script = Script(ttft=1.5, tokens=2)
     with ScriptedServer(script) as server:
-        locust = start(server, tmp_path, "--stages", "50,1", "--stage-seconds", "2.5")
+        locust = start(server, tmp_path, "--stages", "50,1", "--stage-seconds", "2.5", "--dataset", str(rows))
         locust.wait_until(lambda: locust.stage is not None and locust.stage.index == 1)
         script.ttft = 0.02
         locust.finish()
+        asked = [body["messages"][0]["content"] for body in server.bodies]
+    assert len(set(asked)) == len(asked) < 1000
     due = sorted(record.t_sched for record in locust.records)[:50]
     assert due[-1] - due[0] > 700 * MS
     crowded = max(sum(1 for other in due if one <= other < one + 50 * MS) for one in due)
