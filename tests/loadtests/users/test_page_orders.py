@@ -15,10 +15,9 @@ import pytest
 from enginebench.records.files import read_meta, read_requests
 from enginebench.records.load import Users
 from enginebench.settings.schema import settings_of
-from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
-from tests.support.loadtests.locust_process import Locust, start
+from tests.support.loadtests.locust_process import Locust, with_page
 from tests.support.servers.scripted import ScriptedServer
 
 SECRETS = ("the-api-key", "the-header")
@@ -47,30 +46,15 @@ class Page:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    port, folder = free_port(), tmp_path_factory.mktemp("page")
+    folder, keys = tmp_path_factory.mktemp("page"), {"ENGINEBENCH_API_KEY": "the-api-key"}
+    header = ("--header", "X-Secret: the-header")
     with (
         ScriptedServer() as named,
         ScriptedServer() as other,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
+        with_page(named, folder, *header, processes=2, environment=keys, clean=True) as (locust, client),
     ):
-        locust = start(
-            named, folder, "--web-port", str(port), "--header", "X-Secret: the-header", headless=False, processes=2,
-            environment={"ENGINEBENCH_API_KEY": "the-api-key"},
-        )  # fmt: skip
-        try:
-            locust.wait_until(lambda: answers(client))
-            yield Page(client, locust, named, other)
-        finally:
-            locust.process.terminate()
-            output = locust.wait()
-    assert "Traceback" not in output
-
-
-def answers(client: httpx.Client) -> bool:
-    try:
-        return bool(client.get("/worker-count").json()["worker_count"] == 2)
-    except httpx.TransportError:
-        return False
+        locust.wait_until(lambda: client.get("/worker-count").json()["worker_count"] == 2)
+        yield Page(client, locust, named, other)
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}], ids=str)

@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -18,6 +20,7 @@ from enginebench.records.files import read_meta, read_requests
 from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import Stage
+from enginebench.settings.system import free_port
 from loadtests.harness.run.options import processes_options
 from tests.support.forked import POSSIBLE, Forked
 from tests.support.servers.scripted import ScriptedServer
@@ -142,6 +145,23 @@ def launch(
         start_new_session=True,
         preexec_fn=preparation,
     )
+
+
+@contextmanager
+def with_page(
+    server: ScriptedServer, folder: Path, *options: str, clean: bool = False, **settings: Any
+) -> Iterator[tuple[Locust, httpx.Client]]:
+    """Start Locust with its page, and wait until that is served. If `clean`, it may print no traceback."""
+    port = str(free_port())
+    locust = start(server, folder, "--web-port", port, *options, headless=False, **settings)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as page:
+        try:
+            locust.wait_until(lambda: answers(page))
+            yield locust, page
+        finally:
+            locust.process.terminate()
+            output = locust.wait()
+    assert not clean or "Traceback" not in output, output
 
 
 def listens(port: int) -> bool:
