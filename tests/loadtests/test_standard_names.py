@@ -1,12 +1,14 @@
-"""A locustfile may be called as a standard module is, and lie anywhere: both can be imported, in every process."""
+"""A locustfile may be called as a standard module is, and lie anywhere: both can be imported, in every process.
+
+A run of such a file: test_own_scenario.py.
+"""
 
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.loadtests.locust_process import CONCURRENT, LOCUST, ROOT, start
-from tests.support.servers.scripted import ScriptedServer
+from tests.support.loadtests.locust_process import CONCURRENT, LOCUST, ROOT
 
 PROBE = """
 import concurrent.futures
@@ -74,8 +76,7 @@ def test_a_scenario_beside_one_that_is_called_so_is_not_taken_in(tmp_path: Path)
     assert "the standard library is found" in listed([LOCUST, "-f", "own.py"], tmp_path)
 
 
-OWN = '''"""Somebody's own scenario, named as they like."""
-
+OWN = """
 from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.users.user import ModelUser
 
@@ -87,13 +88,4 @@ class User(ModelUser):
 
 
 assert queue.Queue(maxsize=1).empty()
-'''
-
-
-def test_somebodys_own_file_with_such_a_name_runs(tmp_path: Path) -> None:
-    own = tmp_path / "queue.py"
-    own.write_text(OWN)
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, scenario=own, processes=2).finish()
-    assert (locust.meta.scenario, locust.meta.stages[0].label) == ("queue", "2 users")
-    assert len(locust.records) == len(server.bodies) > 10
+"""

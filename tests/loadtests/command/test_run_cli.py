@@ -68,6 +68,12 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
         pytest.param(["--url", "127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="an address without http"),
         pytest.param(["--url", "http://me:a-secret@127.0.0.1:9"], "set ENGINEBENCH_API_KEY instead", id="a password"),
+        pytest.param(
+            ["--engine", "fake", "--profile", "gprof"], "--profile is py-spy, nsys or a command", id="a profiler"
+        ),
+        pytest.param(
+            ["--url", "http://x", "--profile", "sh {pid}"], "--profile is for engines", id="nothing to profile"
+        ),
         pytest.param(["--engine", "vlm"], "no engine called `vlm`; did you mean `vllm`?", id="an engine's name"),
         pytest.param(
             ["--engine", "fake", "--heade", "A: b"],
