@@ -76,7 +76,7 @@ def test_stopped_in_the_second_round_it_leaves_no_process_behind_and_keeps_the_r
     process = start_run(*KEPT, "--stages", "2", "--stage-seconds", "2", "--repeat", "2", "--runs", tmp_path)
     until(lambda: len(in_order(tmp_path)) >= 3, "the second round", 120)
     third = in_order(tmp_path)[2]
-    until(lambda: sum(record.outcome == "ok" for record in read_requests(third)) >= 3, "three answers in it")
+    until(lambda: sum(record.outcome == "ok" for record in read_requests(third)) >= 3, "three answers in it", 60)
     children = psutil.Process(process.pid).children(recursive=True)
     assert sum("serve" in child.cmdline() for child in children) == 2
     process.terminate()
