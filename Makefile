@@ -15,13 +15,13 @@ SELECTED := not gpu and not lmrs and not own_environment and not containers and 
 
 TIMED = $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
-# Processes that run side by side starve one another now and then: what failed is run again, one test at a time, and counts
-# if it fails again. $(call suite,PYTHON,OPTIONS,MARKS,FILES)
+# Parallel processes sometimes starve each other, so failed tests run again, one at a time; a second failure counts.
+# $(call suite,PYTHON,OPTIONS,MARKS,FILES)
 define suite
 export MAKEFLAGS= OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1; \
 $(1) -m pytest $(2) --cache-clear --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) $(3)" $(4); code=$$?; \
 if [ $$code = 1 ]; then \
-	echo "Once more, one at a time: what failed beside other tests."; \
+	echo "Running the failed tests again, one at a time."; \
 	$(1) -m pytest $(2) -n 1 --dist loadgroup --last-failed --last-failed-no-failures none --maxfail 3 \
 		-m "$(SELECTED) $(3)" $(4); code=$$?; \
 fi; exit $$code
@@ -30,10 +30,10 @@ endef
 # The suite starts hundreds of processes: let them share compiled bytecode, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A checkout that was made anew finds its types checked by an older one.
+# In the user's cache, so that a new checkout reuses it.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/enginebench/mypy
 
-# Behind a company's proxy, only the system's certificates work; without any, uv uses its own.
+# Behind a company's proxy only the system's certificates work. If the system has none, uv uses its own.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
@@ -43,10 +43,10 @@ help: ## show this list
 
 setup: $(STAMP) ## create the environment of the test suite in .venv
 
-# PyPI's torch for Linux is the CUDA build, several GB. PyTorch's own index has one for CPUs, with the same version. If no
-# NVIDIA driver is seen and that index answers, it is installed first, and the others are resolved around it. All but that
-# build must have the hashes in requirements.lock: `--require-hashes` would need each requirement with its version and
-# hash, and so the CUDA packages that PyPI's torch asks for. A package that the lock does not name is refused.
+# PyPI's torch for Linux is the CUDA build, several GB. PyTorch's own index has a CPU build of the same version. Without
+# an NVIDIA driver, and if that index answers, that build is installed first, and the other packages are resolved around
+# it. All others must have the hashes in requirements.lock. `--require-hashes` is not used, because it would also need
+# the CUDA packages of PyPI's torch. A package that the lock does not name is refused.
 $(STAMP): EXTRAS := dev
 $(DEMO): EXTRAS := transformers,mistralrs
 $(STAMP) $(DEMO): requirements.lock pyproject.toml
@@ -71,7 +71,7 @@ system: $(STAMP) ## install system packages for the test suite (Prometheus, Chro
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	else echo "missing:$$missing; the tests that need them are skipped" >&2; fi
 
-# Side by side: mypy needs a minute of one core, and clippy's first run a minute and a half.
+# In parallel: mypy takes a minute of one core, and clippy's first run a minute and a half.
 lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy if cargo is installed
 	@$(MAKE) --no-print-directory --jobs=2 lint-python lint-rust
 
@@ -80,7 +80,7 @@ lint-python: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# With the profile of the tests, which then find the build scripts and macros compiled.
+# With the tests' profile, so that the tests reuse the compiled build scripts and macros.
 lint-rust: $(STAMP)
 	$(BIN)/python -m engines.rust.programs cargo fmt --all --check
 	$(BIN)/python -m engines.rust.programs cargo clippy --locked --workspace --all-targets --profile quick -- -D warnings
@@ -88,15 +88,15 @@ lint-rust: $(STAMP)
 engines: $(STAMP) ## build the Rust engines for this machine (FEATURES=cuda,…); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-# The Rust engines are built in parallel with the first tests; those that need one stand at the end (tests/conftest.py).
+# The Rust engines are built in parallel with the first tests; tests that need one run last (tests/conftest.py).
 test: system ## the whole test suite
 	@ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
 	( $(call suite,$(BIN)/python,-n $(WORKERS),and not alone) ); first=$$?; \
 	wait; \
 	( $(call suite,$(BIN)/python,-n 5,and alone,$(TIMED)) ); exit $$((first + $$?))
 
-# Interpreters of these versions on the path or in pyenv's folder, other than the one that ran the suite. What differs
-# between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
+# Interpreters of these versions on the path or in pyenv's folder, except the one that ran the suite. The tests cover
+# what differs between Python versions: processes, declarations, schemas, clients, Locust, and the installed wheel.
 OTHER_PYTHONS := 3.11 3.12 3.13 3.14
 QUICK = tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
 	$(addprefix tests/engines/process/test_, child_process.py supervisor.py scripted_child.py worker.py tree.py) \
@@ -157,9 +157,9 @@ plans: $(STAMP) ## errors and promises of capacity plans on servers of known cos
 searches: $(STAMP) ## coverage and cost of the search for capacity (some minutes)
 	$(BIN)/python -m validation.statistics.capacity_searches
 
-# A number of requests of one length: both engines then do the same work in every repeat, however fast they are. Answers
-# are long enough that batching shows. Each engine is loaded once, and what is in flight at the end of a run, which is not
-# counted, is cut off after a second.
+# A fixed number of requests of one length, so that both engines do the same work in every repeat. Answers are long
+# enough to show batching. Each engine is loaded once. Requests in flight at the end of a run are not counted, so they
+# are cut off after a second.
 demo: $(DEMO) ## two engines at 8 users, three interleaved repeats, a winner and a report (two and a half minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs --repeat 3 --keep-loaded \
 		--stages 8 --stage-requests 8 --prompt-tokens 38 --output-tokens 12 -- --stop-timeout 1

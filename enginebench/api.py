@@ -22,7 +22,7 @@ from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.analysis.write.html import page
 from enginebench.analysis.write.markdown import markdown
 from enginebench.analysis.write.sentence import sentence
-from enginebench.records.formatting import counted
+from enginebench.records.formatting import CURRENCY, counted
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 
@@ -39,17 +39,17 @@ class Runs:
 
     @cached_property
     def frame(self) -> Frame:
-        """The runs ranked, judged and compared."""
+        """Return the runs, ranked, judged and compared."""
         return frame_of(self.summaries)
 
     @property
     def stages(self) -> pl.DataFrame:
-        """Every number of every stage, in tidy form: one row for each metric and statistic."""
+        """Return every number of every stage, in tidy form: one row for each metric and statistic."""
         return self.frame.table
 
     @cached_property
     def requests(self) -> pl.DataFrame:
-        """Every request with its metrics, a row each; `run` and `label` say which run it is of."""
+        """Return a row with its metrics for every request; the columns `run` and `label` name its run."""
         frames = []
         for summary in self.summaries:
             requests = with_metrics(load_run(summary.folder).requests).with_columns(pl.col(pl.Categorical).cast(str))
@@ -69,7 +69,7 @@ def replicas(runs: Runs, peak: str, price: float | None) -> tuple[Replicas, ...]
 
 
 class Report(Document):
-    """A document that writes itself."""
+    """A document with methods that write it as a page or as Markdown."""
 
     def __repr__(self) -> str:
         return f"<Report: {sentence(self.answer)}>"
@@ -91,7 +91,7 @@ def document(runs: Runs, peak: str | None, price: float | None) -> Report:
 
 def _settings(runs: Runs, peak: str | None, price: float | None) -> PlanSettings:
     if price is not None and not 0 <= price < math.inf:
-        raise UserMistake(f"a price is US dollars per hour, not {price:g}.")
+        raise UserMistake(f"a price is {CURRENCY.name} per hour, not {price:g}.")
     return PlanSettings(
         peak=None if peak is None else parse_peak(peak),
         slo=runs.frame.objectives,

@@ -57,7 +57,7 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         command = get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
-        # Typer keeps the line breaks of every paragraph but the first, which on a narrow terminal are in its midst.
+        # Typer keeps the line breaks of all paragraphs but the first, so a narrow terminal would break lines twice.
         command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
         command.get_params = partial(_without_types, command.get_params)  # type: ignore[method-assign]
         return command
@@ -71,7 +71,7 @@ class LazyCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Print Typer's own complaints like ours."""
+        """Print Typer's own errors in the form of ours."""
         standalone = options.get("standalone_mode", True)
         try:
             code = super().main(*args, **options | {"standalone_mode": False})
@@ -83,31 +83,31 @@ class LazyCommands(TyperGroup):
         sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
-        """The one place where what a user can put right becomes a sentence and exit code 2."""
+        """Turn a mistake that the user can correct into a sentence and exit code 2, here and nowhere else."""
         try:
             return super().invoke(ctx)
         except UserMistake as mistake:
             _say(str(mistake))
-        except ModuleNotFoundError as missing:  # `make bundle` leaves out what only the analysis needs
+        except ModuleNotFoundError as missing:  # `make bundle` leaves out packages that only the analysis needs
             if missing.name is None or missing.name.partition(".")[0] in ROOMS:
                 raise
             command = f"`{ctx.invoked_subcommand or 'enginebench'}`"
             _say(f"{command} needs the package {missing.name}, which is not here: use it where all packages are.")
-        except OSError as error:  # a folder that cannot be written to; 1 would be a verdict
-            if error.filename is None and error.errno != errno.EPIPE:  # the output, with which `main` deals
+        except OSError as error:  # for example, a read-only folder; exit code 1 would be a verdict
+            if error.filename is None and error.errno != errno.EPIPE:  # an error of the output, which `main` handles
                 raise
-            if error.filename is None:  # the reader has enough; what is still buffered would fail again
+            if error.filename is None:  # the reader closed the pipe; buffered output would fail again
                 for stream in (sys.stdout, sys.stderr):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
                 raise typer.Exit(2) from None
             _say(f"{error.filename}: {error.strerror or error}.")
-        except KeyboardInterrupt:  # where a command has nothing to say about it
+        except KeyboardInterrupt:  # if the command has no message of its own
             _say("stopped")
         raise typer.Exit(2)
 
 
 def _without_types(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
-    """A switch takes no value, which `<bool>` in its help would promise."""
+    """Remove `<bool>` from the help of switches, because they take no value."""
     parameters = get_params(ctx)
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
@@ -176,7 +176,7 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    # Text goes out as UTF-8 even where the locale is plain C: tables have box characters.
+    # Write UTF-8 even if the locale is plain C, because tables have box characters.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     try:
@@ -186,6 +186,6 @@ def main() -> None:
             sys.stdout.flush()
     except OSError as error:  # a full disk
         print(f"the output cannot be written: {error.strerror or error}.", file=sys.stderr)
-        # What is still buffered would fail again when the interpreter exits.
+        # Buffered output would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)

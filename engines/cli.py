@@ -16,7 +16,7 @@ from enginebench.settings.flags import AsJson, TrustRemoteCode
 from enginebench.settings.schema import UserMistake
 
 SHOW = "show"
-SHOWN = ("name", "source", "licence", "parameters", "hub_id", "architecture", "context_length")  # of a model
+SHOWN = ("name", "source", "licence", "parameters", "hub_id", "architecture", "context_length")  # for each model
 
 
 class NamesToo(TyperGroup):
@@ -109,7 +109,7 @@ def install(
         Literal["auto", "cpu", "cuda"], typer.Option(help="Which packages: auto takes cuda where there is a GPU.")
     ] = "auto",
 ) -> None:
-    """Make the environment of an engine in the user's cache.
+    """Make the environment of an engine in the user's cache, or continue an interrupted installation.
 
     enginebench's own environment is not changed. UV_TORCH_BACKEND=cpu takes the small build of torch from PyTorch's
     own index.
@@ -145,7 +145,7 @@ def uninstall(name: Annotated[str, typer.Argument(help="An installed engine.", s
 
 
 def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return what is known of every engine, or of one, by name."""
+    """Return the facts about every engine, or about one, by name."""
     from engines.contract.registry import engine_class, names, settings, spec
 
     specs = {engine: spec(engine) for engine in (names() if name is None else [name])}

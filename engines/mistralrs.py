@@ -35,7 +35,7 @@ from engines.text.detokenize import tokenizer_of
 # One user message without additions: the server has already rendered the model's own template.
 AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"
 
-# The class names in `config.json` and what mistral.rs calls them.
+# The class names in `config.json`, and mistral.rs's names for them.
 ARCHITECTURES = {
     "LlamaForCausalLM": "Llama",
     "MistralForCausalLM": "Mistral",
@@ -138,7 +138,7 @@ class MistralRsEngine(BlockingEngine):
                     token_source="none",
                     jinja_explicit=template.name,
                 )
-            except BaseException as error:  # of several types; a panic is not an `Exception`
+            except BaseException as error:  # may be of several types; a panic is not an `Exception`
                 raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {first_line(error)}") from error
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's continuous batching, on CPUs and Intel GPUs, in an environment of its own.
+"""OpenVINO GenAI's continuous batching, on CPUs and Intel GPUs, in a separate environment.
 
 It reads GGUF: a model's own file, or one that is written once from its safetensors. Prompts go in as token ids, each
 step's token ids come out; scheduler, attention and sampling are OpenVINO's, text and stop strings ours.

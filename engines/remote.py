@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 KEY = "ENGINEBENCH_REMOTE_API_KEY"
 CONTEXT_LENGTH = 131_072  # tokens, if unknown
-MAX_TOKENS = 10**9  # of one request
+MAX_TOKENS = 10**9  # limit of one request's answer
 CONNECT_TIMEOUT = 10.0  # seconds
 IDLE_TIMEOUT = 600.0  # seconds without a byte
 MAX_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try
@@ -148,7 +148,7 @@ class RemoteEngine(Engine):
         raise EngineUnavailable(f"{self.options.url} has no model `{name}`; it lists {listed}.")
 
     async def _engine_behind(self) -> Mapping[str, Any]:
-        """Return what a server of this project says of its engine; nothing for other servers."""
+        """Return the facts of the engine if the server is this project's; empty for other servers."""
         try:
             return dict((await self._client.get("engine")).raise_for_status().json())
         except Exception:  # another server answers 404, or anything
@@ -191,14 +191,14 @@ class RemoteEngine(Engine):
                 yield event
 
     def _last(self, finish: FinishReason, usage: Mapping[str, Any] | None, counted: int, first: float | None) -> Chunk:
-        """Return the last chunk, with the tokens that have no text of their own, such as the end of text."""
+        """Return the last chunk, with the tokens that have no text, such as the end of text."""
         produced = _count(usage, "completion_tokens")
         cached = _count((usage or {}).get("prompt_tokens_details"), "cached_tokens")
         figures = Usage(None, first, cached, _count(usage, "prompt_tokens"), produced)
         return Chunk("", 0 if produced is None else max(0, produced - counted), finish, (), figures)
 
     def body(self, request: GenerateRequest) -> dict[str, Any]:
-        """Return what is sent. Fields that OpenAI does not have are sent only if requested."""
+        """Return the body to send. Fields that OpenAI does not have are sent only if requested."""
         # An answer that fills a context of unknown length has no limit: the rest of a guess may exceed what the server
         # allows, and in a chat without a limit the server uses all that it has.
         fills = len(request.prompt_token_ids) + request.max_tokens >= self._context_length
@@ -293,14 +293,14 @@ async def _ended(body: AsyncIterator[bytes]) -> None:
 
 
 def _message_of(document: Any) -> str:
-    """OpenAI's form is {"error": {"message": …}}; others write the text itself."""
+    """Return the message of an error: OpenAI's form is {"error": {"message": …}}; others write only the text."""
     error = document.get("error", document) if isinstance(document, dict) else document
     return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
 def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
     """Return text and finish reason of an event; a chunk with nothing but usage has neither. Raises `RemoteFailed` if
-    the server ended an answer for a reason of its own."""
+    the server aborted the answer."""
     for choice in event.get("choices") or ():
         if not isinstance(choice, dict):
             continue

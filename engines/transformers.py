@@ -64,8 +64,8 @@ class TransformersEngine(OnTorch, BlockingEngine):
     options: TransformersOptions
     name = library = "transformers"
 
-    # One thread for everything that torch computes, loading included: each computing thread gets its own team of
-    # OpenMP workers, and two teams on the same cores cost a third of the speed.
+    # One thread for all calls of torch, loading included: each calling thread gets its own team of OpenMP workers,
+    # and two teams on the same cores cost a third of the speed.
     max_threads = 1
 
     @classmethod
@@ -189,7 +189,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
 
 def _cache_of(out: Any) -> dict[str, Any]:
-    """Return what one forward pass passes to the next: keys and values, or the state of a state-space model."""
+    """Return the state for the next forward pass: keys and values, or the state of a state-space model."""
     for name in ("past_key_values", "cache_params"):
         if out.get(name) is not None:
             return {name: out[name]}

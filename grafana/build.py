@@ -3,8 +3,8 @@
     python grafana/build.py
 
 writes `grafana/dashboards/*.json`, which are committed, and which Grafana reads. Change the code, not the JSON: each
-file in `boards/` is a page, `promql.py` and `load_promql.py` write queries, `panels.py` and `palette.py` decide what
-panels look like, `variables.py` what can be chosen.
+file in `boards/` is a page, `promql.py` and `load_promql.py` write queries, `panels.py` and `palette.py` define the
+look of panels, and `variables.py` the choices at the top of a page.
 """
 
 from __future__ import annotations

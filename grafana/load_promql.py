@@ -1,7 +1,7 @@
-"""Queries on what a load test exports: the client's own measurements, of the runs that are chosen by their ids.
+"""Queries on the metrics of a load test: the client's own measurements, of the runs that are chosen by their ids.
 
-Lines show a counter's rate: what happens at each moment. Tiles and tables show the gauges `enginebench_load_stage_…`:
-what a stage's steady window amounts to, as a report has it. Their last values outlive the run.
+Lines show the rate of a counter at each moment. Tiles and tables show the gauges `enginebench_load_stage_…`, the
+values over a stage's steady window as in a report. Their last values outlive the run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def select(name: str, run: str = CHOSEN_RUN, where: str = "") -> str:
 
 
 def rate(counter: str, by: str = "engine", where: str = "", run: str = CHOSEN_RUN, shift: str = "") -> str:
-    """`shift` is an offset."""
+    """Return the rate of a counter, summed by a label; `shift` is PromQL's `offset`."""
     return promql.rate(counter, by, where, run, WINDOW + shift)
 
 
@@ -78,8 +78,8 @@ def attainment(run: str = CHOSEN_RUN, shift: str = "") -> str:
 
 
 def late() -> str:
-    """Return how late the load generator was in its worst stage, as the report judges it: 2 late, 3 so late that the
-    stage is invalid."""
+    """Return the lateness of the load generator in its worst stage, judged as in the report: 2 is late, 3 is so late
+    that the stage is invalid."""
     return by_stage(FINDING, "run, engine", where='kind="load_generator_late"')
 
 

@@ -1,7 +1,7 @@
 """Colours: an engine, a GPU or a run has the same colour on every panel, and percentiles differ by their dashes.
 
-Grafana's automatic colours belong to series, so p50 and p99 of one engine differ. Engines that are known have a colour
-of their own here; other labels of runs get the one that Grafana derives from their name. All colours are legible on
+Grafana's automatic colours belong to series, so p50 and p99 of one engine differ. Known engines have their own
+colour here; other labels of runs get the colour that Grafana derives from their name. All colours are legible on
 Grafana's light and dark backgrounds.
 """
 
@@ -37,7 +37,7 @@ BY_GPU: Mapping[str, str] = {
         (BLUE, ORANGE, "#2a9d8f", "#d0579f", "#8f6bd9", "#c08a00", "#6a994e", "#b8405e")  # machines have up to eight
     )
 }
-BY_REASON: Mapping[str, str] = {  # of throttling
+BY_REASON: Mapping[str, str] = {  # by the reason of throttling
     r"/ power_cap$/": GREY,
     r"/ software_thermal$/": ORANGE,
     r"/ hardware_thermal$/": RED,

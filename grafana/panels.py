@@ -1,4 +1,4 @@
-"""The kinds of panel: a tile, lines over time, a histogram over time, a table of labels, as Grafana's JSON has them.
+"""The kinds of panels in Grafana's JSON: a tile, lines over time, a histogram over time, a table of labels.
 
 Every panel has a title, a question that its description answers, a unit, thresholds, and a sentence for when it is
 empty. Red belongs to values that are wrong, never to lines that show a limit: those are orange or grey.
@@ -19,7 +19,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TOKENS_PER_SECOND = "suffix: tok/s"
 NO_DATA = "no requests yet"
 INSTANT = {"instant": True, "range": False}
-ABSENT = "–"  # where a sentence at the top of the page says why
+ABSENT = "–"  # if a sentence at the top of the page says why
 
 
 def tile(
@@ -79,7 +79,7 @@ def lines(
     dotted: Sequence[str] = (),
     empty: str = NO_DATA,
 ) -> Panel:
-    """Lines over time.
+    """Return a panel with lines over time.
 
     `palette` gives colours by patterns of names and `colours` by names; `dashed` and `dotted` are ends of names.
     `steps` beyond the first are drawn as limits.
@@ -154,7 +154,7 @@ def values_table(
 def _table(
     title: str, description: str, queries: Sequence[Query], columns: Mapping[str, str], empty: str, width: int = 8
 ) -> Panel:
-    """`columns` maps each field to its heading, in order."""
+    """Return a table; `columns` maps each field to its heading, in order."""
     targets = [
         _target(query, ref_id) | INSTANT | {"format": "table"}
         for ref_id, query in zip("ABCDEFGH", queries, strict=False)
@@ -219,5 +219,5 @@ def _target(query: Query, ref_id: str = "A") -> dict[str, Any]:
 
 
 def _beyond(text: str, limit: float | None) -> dict[str, Any]:
-    """Return text in place of values from `limit` on, infinite ones too, for which Grafana's units have odd words."""
+    """Return a mapping that shows text for values from `limit` on, also infinite ones, which units format badly."""
     return {"type": "range", "options": {"from": limit, "to": None, "result": {"text": text, "color": RED}}}

@@ -1,4 +1,4 @@
-"""Short functions that return PromQL, and the names of what servers export.
+"""Short functions that return PromQL, and the names of the servers' metrics.
 
 Values are summed by engine, so that replicas of one engine count as one and engines can be compared.
 Quantiles come from histograms: they are exact to within the bucket they fall in (Prometheus interpolates inside it).
@@ -19,12 +19,22 @@ DECODE = "enginebench_request_decode_time_seconds"
 REQUESTS = "enginebench_requests_total"
 PROMPT_TOKENS = "enginebench_prompt_tokens_total"
 OUTPUT_TOKENS = "enginebench_generation_tokens_total"
+BUILD_INFO = "enginebench_build_info"
+READY, REPLICAS = "enginebench_engine_ready", "enginebench_engine_replicas"
+ENGINE_RESTARTS = "enginebench_engine_restarts_total"
+RUNNING, WAITING = "enginebench_requests_running", "enginebench_requests_waiting"
+SLOTS = "enginebench_engine_max_concurrency"
+KV_CACHE = "enginebench_kv_cache_usage_ratio"
+ENGINE_CPU, SERVER_CPU = "enginebench_engine_cpu_seconds_total", "process_cpu_seconds_total"
+ENGINE_MEMORY, SERVER_MEMORY = "enginebench_engine_memory_bytes", "process_resident_memory_bytes"
+ENGINE_MEMORY_PEAK = "enginebench_engine_memory_peak_bytes"
+GPU = "enginebench_gpu_"  # before the name of a GPU's quantity
 
 CHOSEN = 'engine=~"$engine",instance=~"$instance"'  # on the servers' own metrics
 ON_INSTANCE = 'instance=~"$instance"'  # on process and GPU metrics, which carry no engine
 SERVER_FAILED = 'outcome=~"rejected|timeout|engine_error|unavailable"'
-WINDOW = "[$__rate_interval]"  # of lines: the last moments before each point
-STAGE = "[${stage_seconds}s] offset ${stage_ago}s"  # of tiles: see variables.STAGE
+WINDOW = "[$__rate_interval]"  # for lines: the time just before each point
+STAGE = "[${stage_seconds}s] offset ${stage_ago}s"  # for tiles: see variables.STAGE
 DRAWN = (50, 95, 99)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from grafana.load_promql import LAST_MONTH, RUN_START, STAGE_END, STAGE_START, last_stage, select
 from grafana.panels import SOURCE
-from grafana.promql import E2E, TTFT
+from grafana.promql import BUILD_INFO, E2E, GPU, TTFT
 
 Variable = dict[str, Any]
 
@@ -14,7 +14,7 @@ AS_ANSWERED, ASCENDING, NUMERICAL = 0, 1, 3  # Grafana's orders of a variable's 
 WHEN_TIME_RANGE_CHANGES, HIDDEN = 2, 2
 RUN_ID = '/run="([^"]+)"/'
 VALUE = r"/\} (-?\d+) /"
-QUERY_KINDS = {"label_values": 1, "query_result": 3}  # of Grafana's editor
+QUERY_KINDS = {"label_values": 1, "query_result": 3}  # codes of Grafana's editor
 TWO_SCRAPES = 10  # seconds; over less there is no rate
 
 
@@ -86,18 +86,16 @@ START, END = f"max({last_stage(STAGE_START)})", f"max({last_stage(STAGE_END)})"
 SEEN = f"on () {END} > time() - $__range_s"
 
 DATA_SOURCE = _variable("datasource", "datasource", "Data source", query="prometheus")
-ENGINE = _several("engine", "Engine", "Engines to show.", "label_values(enginebench_build_info, engine)")
-SERVER = _several(
-    "instance", "Server", "Servers (host and port) to show.", "label_values(enginebench_build_info, instance)"
-)
+ENGINE = _several("engine", "Engine", "Engines to show.", f"label_values({BUILD_INFO}, engine)")
+SERVER = _several("instance", "Server", "Servers (host and port) to show.", f"label_values({BUILD_INFO}, instance)")
 GPU_HOST = _several(
     "instance",
     "Server",
     "What exports GPU metrics: servers, or DCGM's exporter.",
-    "label_values(enginebench_gpu_info, instance)",
+    f"label_values({GPU}info, instance)",
 )
-# Grafana keeps a choice as long as it is offered. So a page that follows the runs chooses what is always offered, and a
-# second variable, which is asked with every refresh, has the ids that queries select by.
+# Grafana keeps a choice as long as it is offered. So a page that follows the runs has a choice that is always offered,
+# and a second variable, which is updated with every refresh, has the ids by which queries select.
 RUN = (
     _run(
         "run",

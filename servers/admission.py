@@ -1,7 +1,7 @@
 """Admission control: a bounded number of slots and a bounded first-come, first-served queue.
 
-A request holds its slot from admission until the engine has really stopped working on it, which may be later than the
-moment the client disconnected. A request is refused before its prompt is prepared, so that a refusal costs nothing.
+A request holds its slot from admission until the engine has actually stopped working on it, which may be later than
+the client's disconnect. A request is refused before its prompt is prepared, so that a refusal costs nothing.
 Everything runs on one event loop, so there are no locks.
 """
 
@@ -64,7 +64,7 @@ class Admission:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """Count a request as waiting meanwhile: no more are prepared than may wait. Raises `QueueFull`."""
+        """Count a request as waiting within the block: no more are prepared than may wait. Raises `QueueFull`."""
         self.refuse_if_full()
         self._preparing += 1
         try:

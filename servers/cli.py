@@ -94,7 +94,7 @@ def _serve(
     refuse_missing(engine, options)
     listener = listen(settings)
     prepared = fetch_and_show(model, trust_remote_code) if needs_model or model is not None else None
-    prefix = tuple(shlex.split(os.environ.get(ENGINE_PREFIX, "")))  # of `enginebench run --profile`
+    prefix = tuple(shlex.split(os.environ.get(ENGINE_PREFIX, "")))  # set by `enginebench run --profile`
     loaded = load_replicas(engine, prepared, options, watch, prefix)
 
     # The web framework and the tokenizer take time to import, and no message above needs them.

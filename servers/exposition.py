@@ -1,7 +1,7 @@
-"""The page that Prometheus scrapes, written without holding up the streams.
+"""The page that Prometheus scrapes, written without delaying the streams.
 
-Writing all families at once takes several milliseconds, in which the event loop sends no chunk. So it is written a
-family at a time, and the loop gets its turn whenever `SLICE` seconds have passed.
+Writing all families at once takes several milliseconds, in which the event loop sends no chunk. So the page is written
+one family at a time, and the loop gets its turn whenever `SLICE` seconds have passed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 SLICE = 0.001  # seconds
-END = b"# EOF\n"  # of OpenMetrics' page; each family is written as a page of its own
+END = b"# EOF\n"  # ends OpenMetrics' page; each family is written as a separate page
 
 
 class _FamilyRegistry:
@@ -29,7 +29,7 @@ class _FamilyRegistry:
 
 
 async def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Return the page and its content type, in the format that `accept` asks for."""
+    """Return the page and its content type, in the format that the header `accept` requests."""
     try:
         encode, content_type = choose_encoder(accept)
     except TypeError:  # the library compares a version that is no number

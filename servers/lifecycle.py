@@ -1,4 +1,4 @@
-"""Loading, restarting, draining and stopping the engine, and whether requests are accepted meanwhile."""
+"""Loading, restarting, draining and stopping the engine, and whether requests are accepted."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ from engines.contract.base import EngineInfo, EngineStats
 from servers.http.api_errors import OUTCOMES, ServerOutcome
 from servers.openai.wire import ENDPOINTS, Endpoint
 
-# Upper bounds in seconds: vLLM's, so that both servers' histograms can be compared, and more in between, because a
-# percentile is only as precise as its bucket: with vLLM's alone, a p99 of 1.1 s reads as 2.5 s.
+# Upper bounds in seconds: vLLM's, so that both servers' histograms can be compared, and more between them, because a
+# percentile is only as precise as its bucket. With only vLLM's, a p99 of 1.1 s reads as 2.5 s.
 TTFT_BUCKETS = (
     *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1),
     *(0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 10.0),

@@ -106,7 +106,7 @@ def configure_logging(level: str) -> None:
 
 
 def _say(sentence: str) -> None:
-    """Print to standard error. Its reader may be gone; a signal must end the server all the same."""
+    """Print to standard error. If its reader is gone, a signal must still end the server."""
     try:
         print(sentence, file=sys.stderr, flush=True)
     except OSError:

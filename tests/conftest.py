@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import shutil
 import sys
@@ -94,6 +95,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return group.split()[-1] in rust_programs.PROGRAMS, group != TORCH, long, -sizes[group]
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), 300))
+    return True
 
 
 def _group(item: pytest.Item) -> str:

@@ -332,6 +332,8 @@ STUDIES: list[tuple[Damage, str]] = [
     (put("study.json", ("grid.baseline", "other")), "baseline names `other`"),
     (put("study.json", ("grid.repeats", 10**9)), "repeats is 1 or more, and 1000 at most"),
     (put("study.json", ("grid.slo", ["fast"])), "an objective is"),
+    (put("study.json", ("grid.price.per_hour", -1)), "per_hour is a price, not -1"),
+    (put("study.json", ("grid.parts.0.limit", 0)), "limit is above 0"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Processes that are measured: a server for the duration of a measurement, and a program watched while it runs."""
+"""The measured processes: a server for the duration of a measurement, and a program that is sampled while it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 from validation.program import ROOT
 
 STOP_TIMEOUT = 60  # seconds to exit after SIGTERM
-INTERVAL = 0.25  # seconds between two looks
+INTERVAL = 0.25  # seconds between two samples
 
 
 @contextmanager
@@ -50,18 +50,18 @@ class Sample:
     """CPU seconds so far, user and system, and the memory in use."""
 
     at: int  # monotonic nanoseconds
-    tree: float  # the program and its descendants, those that have ended included
-    machine: float  # everything that runs on it
+    tree: float  # the program and its descendants, including those that have ended
+    machine: float  # all processes
     memory: int = 0  # bytes: resident memory of the program and its descendants, shared pages counted in each
 
 
 def run_watched(
     command: list[str], env: Mapping[str, str], folder: Path, log: Path, timeout: float
 ) -> tuple[int, list[Sample]]:
-    """Run `command` in `folder`, its output going to `log`; its exit code, and a sample four times a second.
+    """Run `command` in `folder` with its output in `log`. Return its exit code, and four samples a second.
 
-    Raises `TimeoutError` after `timeout` seconds. Then, and when it is interrupted, the program and what it started are
-    killed.
+    Raises `TimeoutError` after `timeout` seconds. After a timeout or an interruption, the program and its descendants
+    are killed.
     """
     used: dict[int, float] = {}
     samples = []
@@ -92,7 +92,7 @@ def run_watched(
 
 
 def look(process: psutil.Popen, used: dict[int, float]) -> int:
-    """Note the CPU seconds of the process and its descendants in `used`, and return their memory."""
+    """Update `used`, the CPU seconds of the process and its descendants by process id. Return their bytes of memory."""
     memory = 0
     try:
         tree = [process, *process.children(recursive=True)]
@@ -106,24 +106,24 @@ def look(process: psutil.Popen, used: dict[int, float]) -> int:
 
 
 def cpu_of(process: psutil.Process) -> float:
-    """Return the CPU seconds so far, user and system."""
+    """Return the CPU seconds so far, user and system together."""
     return float(sum(process.cpu_times()[:2]))
 
 
 def peak_memory(process: psutil.Process) -> int:
-    """Return the high-water mark of its resident memory so far, which Linux keeps, in bytes."""
+    """Return the peak of the process's resident memory so far, as Linux keeps it, in bytes."""
     status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
 
 
 def machine_cpu() -> float:
-    """CPU seconds that all cores together have been busy."""
+    """Return the seconds for which the cores have been busy, added up."""
     times = psutil.cpu_times()
     return sum(times) - times.idle - times.iowait - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
 
 
 def between(samples: list[Sample], start: int, end: int, field: str) -> float:
-    """Return how much `field` grew from `start` to `end`, monotonic nanoseconds; straight lines between samples."""
+    """Return by how much `field` grew from `start` to `end` (monotonic nanoseconds), interpolated between samples."""
     return _value(samples, end, field) - _value(samples, start, field)
 
 

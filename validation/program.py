@@ -1,4 +1,4 @@
-"""What these programs share: the command line, and the JSON document that says what was measured, where and when."""
+"""The common part of these programs: the command line, and the JSON document with the results, machine and time."""
 
 from __future__ import annotations
 

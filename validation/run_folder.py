@@ -1,4 +1,4 @@
-"""The run folder of requests that were simulated, as a load generator would have recorded them."""
+"""Write simulated requests as a run folder, as a load generator would have recorded them."""
 
 from __future__ import annotations
 

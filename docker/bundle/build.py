@@ -2,8 +2,8 @@
 
     make bundle        # dist/enginebench-0.2.0-linux-x86_64-cp312.tar.gz
 
-It is for Linux on x86-64 and CPython 3.12. Torch and transformers are the machine's; the analysis is left out. The
-packages are used from the archive's folder: there is nothing to install. docs/gpu-server.md shows how.
+It is for Linux on x86-64 and CPython 3.12. Torch and transformers must be on the machine; the analysis is left out. The
+packages are used from the archive's folder without an installation. docs/gpu-server.md shows how.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = HERE.parents[1]
 PYTHON, PLATFORM = "3.12", "x86_64-manylinux_2_28"
 MAX_BYTES = 60_000_000  # bytes of the archive
 LEFT_OUT = (*FOR_REPORTS, "polars-runtime-32", *FOR_DOWNLOADS, "hf-xet")
-ENGINES = ("accelerate", "gguf", "safetensors")  # of the extra `transformers`: what torch and transformers do not bring
+ENGINES = ("accelerate", "gguf", "safetensors")  # of the extra `transformers`, not included in torch or transformers
 FOR_THERE = ("--python-version", PYTHON, "--python-platform", PLATFORM)
 
 
@@ -44,7 +44,7 @@ def build(into: Path) -> Path:
         _install(folder / "packages", "--require-hashes", "-r", base, "-r", engines)
         _install(folder / "project", str(wheel))
         for made_from in folder.glob("project/*.dist-info/direct_url.json"):
-            made_from.unlink()  # names the wheel, which the archive lacks
+            made_from.unlink()  # refers to the wheel, which is not in the archive
         shutil.copy(HERE / "sitecustomize.py", folder / "project")
         for source in (HERE / "run-here", ROOT / "LICENSE"):
             shutil.copy(source, folder)
@@ -56,14 +56,14 @@ def build(into: Path) -> Path:
 
 
 def _locked(path: Path, *sources: str) -> str:
-    """Return a file of requirements, with the versions of requirements.lock and their hashes."""
+    """Write a file of requirements with the versions and hashes of requirements.lock, and return its path."""
     lock = str(ROOT / "requirements.lock")
     _uv("pip", "compile", *sources, "--constraint", lock, "--generate-hashes", *FOR_THERE, "--output-file", str(path))
     return str(path)
 
 
 def _install(folder: Path, *what: str) -> None:
-    """Unpack as pip would, but without programs: `python -m` starts everything."""
+    """Install as pip would, but without programs: everything is started by `python -m`."""
     _uv("pip", "install", "--target", str(folder), "--no-deps", "--only-binary", ":all:", *FOR_THERE, *what)
     shutil.rmtree(folder / "bin", ignore_errors=True)
 

@@ -1,5 +1,5 @@
-"""Python imports this when it starts, in every process: the archive's packages come last on the path, so that packages
-that the machine has, among them those of its torch and transformers, are the machine's own."""
+"""Put the archive's packages last on the path of every process (Python imports this file when it starts), so that the
+machine's own packages, such as torch, transformers and their dependencies, take precedence."""
 
 import sys
 from pathlib import Path

@@ -28,7 +28,7 @@ class CapacityAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """An engine; `speed` and `slo` are at the common stage."""
+    """An engine with its capacity, and its `speed` and SLO verdict at the common stage."""
 
     name: str
     capacity: Capacity | None
@@ -38,8 +38,8 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class BestAnswer:
-    """The best of several engines against the next best one; the `tied` ones have the capacity of that one. `ratio` is
-    that of `speed` at `stage`; `significant` is `None` if repeats are missing for a test."""
+    """The best of several engines against the next best one; `tied` engines have the same capacity as the latter.
+    `ratio` compares `speed` at `stage`; `significant` is `None` if there are too few repeats for a test."""
 
     best: Contender
     next: Contender
@@ -109,10 +109,10 @@ class ReplicasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BurstAnswer:
-    """Bursts, or outages after `command`. `peak` is the longest TTFT in seconds; `recovered` the most seconds from the
-    end of one until the SLO was met again, or without an SLO (not `judged`) until TTFT was as before; `None` if that
-    did not happen. `absorbed`: the SLO was met throughout or, without one, latency stayed
-    as it was. `failed` counts requests since the worst one began."""
+    """Bursts, or outages after `command`. `peak` is the longest TTFT in seconds. `recovered` is the most seconds from
+    the end of one until the SLO was met again or, without an SLO (not `judged`), until TTFT was as before. It is `None`
+    if that did not happen. `absorbed`: the SLO was met throughout or, without one, latency stayed as before.
+    `failed` counts requests since the worst one began."""
 
     engine: str
     command: str
@@ -171,7 +171,7 @@ class CalibrationAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StartAnswer:
-    """Seconds of engines until their first answer, by name, the fastest first."""
+    """The seconds from an engine's launch to its first answer, by engine, the fastest first."""
 
     seconds: tuple[tuple[str, float], ...]
 
@@ -185,9 +185,9 @@ class TuneOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TuneAnswer:
-    """The leader of a race of `variants` against the default. `ratio` is that of the `measure`, from `ratio.n` fresh
+    """The leader of a race of `variants` against the default. `ratio` compares the `measure`, from `ratio.n` fresh
     pairs; it has no value before the first look. `winner` is empty if the default leads. `unmet`: no request of the
-    default met the SLO, so the ratio is a lower bound. About `more` rounds are missing, with `left` variants."""
+    default met the SLO, so the ratio is a lower bound. `left` variants still need about `more` rounds."""
 
     outcome: TuneOutcome
     winner: str

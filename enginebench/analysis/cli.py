@@ -1,4 +1,4 @@
-"""The commands of the analysis; each has a file of its own."""
+"""The commands of the analysis, each of which has its own file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A document as data: what every command shows, before anything is put into words.
+"""A document as data: the content that a command shows, before it becomes text.
 
 Sections build it from a frame; the writers in `analysis/write/` turn it into text for a terminal, a page, Markdown,
 JUnit XML or a table. A cell is a typed value: no section formats a number, and no writer computes one.
@@ -18,14 +18,14 @@ from enginebench.analysis.answer import Answer
 from enginebench.analysis.tested import Tested
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
-from enginebench.records.formatting import ShownUnit, time_unit
+from enginebench.records.formatting import CURRENCY, ShownUnit, time_unit
 from enginebench.records.slo import Objective
 from enginebench.records.view import Estimate, Missing, Severity
 
-MIN_SHOWN = 0.1  # of a shared unit
+MIN_SHOWN = 0.1  # smallest value in a shared unit
 Style = Literal["plain", "ratio", "change", "part", "money", "count", "p"]
 """How a number is written: `plain` in its unit; `ratio` as 1.4×; `change`, a ratio of new over old (for shares, the
-difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in US dollars; `count`
+difference), as "28 % lower"; `part`, a share of the estimate's `n`, as "403 of 403"; `money` in `CURRENCY`; `count`
 without decimals; `p` as a p value."""
 
 
@@ -99,7 +99,7 @@ def count(number: float | None, tone: Tone = Tone.PLAIN) -> Number:
 
 
 def money(amount: float | Estimate | None) -> Number:
-    return Number(amount if isinstance(amount, Estimate) else Estimate(amount), "$", "money")
+    return Number(amount if isinstance(amount, Estimate) else Estimate(amount), CURRENCY.sign, "money")
 
 
 def part(share: float | None, n: int) -> Number:
@@ -113,19 +113,21 @@ def p_value(p: float | None) -> Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`key` is unique within a document. `engines` is the index of the column by which a page filters engines."""
+    """`key` is unique within a document. `engines` is the index of the column by which a page filters engines.
+    `rows_shown` is the maximum number of rows on a terminal."""
 
     key: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     engines: int | None = None
+    rows_shown: int = 40
 
     def without_empty_columns(self) -> Table:
         kept = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
         columns, rows = tuple(self.columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in self.rows)
         engines = kept.index(self.engines) if self.engines in kept else None
-        return Table(self.key, self.title, columns, rows, engines)
+        return Table(self.key, self.title, columns, rows, engines, self.rows_shown)
 
     def with_shared_units(self) -> Table:
         """Write the durations of a column in one unit, unless that would hide digits of the shortest."""
@@ -283,6 +285,7 @@ class Sliders:
     hours: float
     limits: tuple[tuple[str, float], ...]
     engines: tuple[SliderEngine, ...]
+    currency: str = CURRENCY.sign
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
 
 
 def _numbered(runs: Sequence[RunSummary]) -> tuple[RunSummary, ...]:
-    """Order the runs by repeat; number them anew if several have the same number, as of a command given twice."""
+    """Order the runs by repeat; renumber them if several have the same number, as after a repeated command."""
     ordered = sorted(runs, key=lambda run: run.repeat)
     if len({run.repeat for run in ordered}) == len(ordered):
         return tuple(ordered)
@@ -155,8 +155,8 @@ def engine_settings(run: RunSummary) -> dict[str, Any]:
 
 
 def since_due(summaries: Sequence[RunSummary]) -> bool:
-    """Return whether latencies are shown from the instant at which requests were due: in an open loop, or if that makes
-    a difference, so that delays of the load generator are not left out (coordinated omission)."""
+    """Return whether latencies count from when requests were due: in an open loop, or if that makes a difference.
+    Otherwise delays of the load generator would be left out (coordinated omission)."""
     due = {metric.since_due for metric in REQUEST_METRICS if metric.since_due}
     stages = [stage for summary in summaries for stage in summary.stages]
     stages = [

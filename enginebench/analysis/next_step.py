@@ -21,18 +21,18 @@ from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 OWN_REQUESTS = {
     *("agents", "answers", "conversation", "graded", "long_context", "memory", "mixed", "ruler", "shared_prefix"),
 }
-"""Scenarios with requests of their own: only they repeat them."""
-OF_USERS = {"agents", "conversation"}  # scenarios that send nothing at a rate
+"""Scenarios whose requests no other scenario can repeat."""
+OF_USERS = {"agents", "conversation"}  # scenarios that cannot send at a rate
 CARRIED = {"--dataset", "--classes", "--shared-prefix-tokens", "--endpoint", "--prompt-tokens", "--output-tokens"}
 CARRIED_BY_USERS = {"--turns", "--turn-tokens", "--think-time"}  # without effect at a rate
-WITH_LENGTHS = {"--dataset", "--classes"}  # which have lengths of their own
+WITH_LENGTHS = {"--dataset", "--classes"}  # options whose requests have their own lengths
 COARSE = 1.2  # ratio of the lowest load missed to the highest met, from which a search between them is worthwhile
 
 
 def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     """Return the step that raises or confirms the answer: an SLO, several users, more repeats, a higher or lower load,
-    a search for the limit between two loads; if the limit is known, a plan with the engine `planned`, by default the
-    best one."""
+    or a search for the limit between two loads. If the limit is known, the step is a plan with the engine `planned`, by
+    default the best one."""
     if not frame.stages or any(difference.incomparable for difference in frame.differences):
         return None
     imported = _imported(frame)
@@ -183,8 +183,8 @@ def _target(run: RunSummary) -> Iterator[str]:
 
 
 def _typed(run: RunSummary, flag: str) -> Iterator[str]:
-    """Yield the values of a flag of the run's command for this contender, without its name as a prefix: `few.` of an
-    option, `few=` of a URL."""
+    """Yield the values of a flag of the run's command for this contender, without the contender's name as a prefix
+    (`few.` of an option, `few=` of a URL)."""
     for word, value in pairwise(_words(run)):
         if word == flag:
             owner, mark, rest = value.partition("=" if flag == "--url" else ".")

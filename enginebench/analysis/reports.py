@@ -39,7 +39,7 @@ from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
 from enginebench.records.load import Load
 from enginebench.records.metrics import THROUGHPUT, USER_THROUGHPUT, columns
-from enginebench.records.view import Estimate
+from enginebench.records.view import Estimate, is_invalid
 
 SECTIONS: tuple[Callable[[Frame], Section], ...] = (
     loads,
@@ -193,7 +193,7 @@ def _speed(frame: Frame) -> SpeedAnswer:
 
 def exit_code(frame: Frame, warned: Sequence[Warning], allow_invalid: bool = False) -> int:
     """Return 2 for an invalid run, 3 if an objective was not judged or a search has no answer, 1 if one was missed."""
-    if not allow_invalid and any(warning.severity == "invalid" for warning in warned):
+    if not allow_invalid and is_invalid(warning.severity for warning in warned):
         return INVALID
     asked = tuple(map(str, frame.objectives))
     searches = [run.search for run in frame.runs if run.search is not None and run.search.objectives == asked]

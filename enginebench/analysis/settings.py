@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from enginebench.records.formatting import CURRENCY
 from enginebench.records.load import Load, Rate, Users
 from enginebench.records.slo import SLO_HELP, Objective, read_objectives, write_objectives
 from enginebench.settings.schema import UserMistake, setting
 
 CRITICAL = 0.2  # a gate fails if a metric is worse by more than this share of the baseline
-Prices = tuple[tuple[str, float], ...]  # US dollars per hour by label; "" is for all other engines
+Prices = tuple[tuple[str, float], ...]  # `CURRENCY` per hour by label; "" is for all other engines
 PEAK_GRAMMAR = "a number of users such as 3000 or a rate such as 40/s"
 peak_setting = partial(setting, group="Peak and objectives")
 
@@ -100,8 +101,8 @@ class PlanSettings:
     peak_seconds: float = peak_setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10, most=21_600)
     price: Prices = setting(
         (),
-        "US dollars that a replica costs per hour; LABEL=USD for one of several engines.",
-        metavar="USD",
+        f"{CURRENCY.name} that a replica costs per hour; LABEL={CURRENCY.code} for one of several engines.",
+        metavar=CURRENCY.code,
         group="Cost",
         read=parse_prices,
         write=lambda prices: "\n".join(f"{label}={price:g}" if label else f"{price:g}" for label, price in prices),

@@ -15,7 +15,7 @@ from enginebench.records.metrics import OUTPUT_TOKENS, PROMPT_TOKENS
 from enginebench.settings.system import is_loopback
 
 RANDOM = "random:"  # prefix of a model without trained weights on our servers
-LENGTHS = " prompt tokens"  # of the labels of stages that differ in them
+LENGTHS = " prompt tokens"  # suffix of the labels of stages with different prompt lengths
 SCRIPTED = "no model (scripted answers)"  # model of the `fake` engine
 
 

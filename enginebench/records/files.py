@@ -4,7 +4,7 @@
     runs/<id>/journal.jsonl      a `JournalLine` as each stage, boundary or event happens, until `meta.json` is complete
     runs/<id>/requests*.jsonl    a `SentRecord` as each request is sent, a `RequestRecord` as it ends; a file per worker
     runs/<id>/telemetry*.jsonl   one `TelemetrySample` about once a second; the server is in `telemetry.jsonl`
-    runs/<id>/profile/           what a profiler wrote (`--profile`)
+    runs/<id>/profile/           files of a profiler (`--profile`)
     runs/<id>/server.log         output of the server that `enginebench run` started
     runs/<id>/locust.log         output of Locust
 
@@ -33,7 +33,7 @@ from enginebench.records.telemetry import TelemetrySample
 
 BLOCK_BYTES = 8 * 1024 * 1024
 NOT_UNDERSTOOD = "{} cannot be understood ({}): is it from another version?"
-MAX_BYTES = 32 * 1024 * 1024  # of a document, and of a line
+MAX_BYTES = 32 * 1024 * 1024  # per document, and per line
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # not JSON, not text, nested too deeply
 T = TypeVar("T")
 _requests = msgspec.json.Decoder(Line)
@@ -41,8 +41,8 @@ _samples = msgspec.json.Decoder(TelemetrySample)
 META, JOURNAL, PROFILE = "meta.json", "journal.jsonl", "profile"
 SERVER_LOG, LOCUST_LOG = "server.log", "locust.log"
 REQUESTS, TELEMETRY = "requests", "telemetry"
-REQUEST_FILES, TELEMETRY_FILES = f"{REQUESTS}*.jsonl", f"{TELEMETRY}*.jsonl"  # of all processes
-WORKER_FILE = re.compile(rf"({REQUESTS}|{TELEMETRY})-\w{{1,64}}\.jsonl", re.ASCII)  # names from other hosts are checked
+REQUEST_FILES, TELEMETRY_FILES = f"{REQUESTS}*.jsonl", f"{TELEMETRY}*.jsonl"  # patterns for all processes
+WORKER_FILE = re.compile(rf"({REQUESTS}|{TELEMETRY})-\w{{1,64}}\.jsonl", re.ASCII)  # checks names from other hosts
 PLANNER = ""  # name of the process that plans the run; it may be the only process
 
 
@@ -68,7 +68,7 @@ def telemetry_files(folder: Path) -> list[Path]:
 
 
 def has_requests(folder: Path) -> bool:
-    """Return whether a run has its requests, as lines or as the table that the analysis makes of them."""
+    """Return whether a run has its requests, as lines or as the table that the analysis makes from them."""
     return bool(_regular_files(folder, f"{REQUESTS}*"))
 
 
@@ -122,7 +122,7 @@ def place_inside(folder: Path, name: str) -> Path:
 
 
 def _bytes(content: str | bytes) -> bytes:
-    """Encode, replacing what is not UTF-8, as in the name of a folder."""
+    """Encode text; half characters, which the name of a folder may have, become question marks."""
     return content.encode(errors="replace") if isinstance(content, str) else content
 
 
@@ -150,7 +150,7 @@ def read_document(path: Path, kind: type[T]) -> T:
 
 
 def decode_document(content: bytes, kind: type[T], name: Path) -> T:
-    """Raise `ValueError` with a sentence."""
+    """Decode a JSON document with plain texts. Raises `ValueError` with a sentence if it is malformed."""
     try:
         return msgspec.convert(plain_json(msgspec.json.decode(content)), kind, str_keys=True)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors

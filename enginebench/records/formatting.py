@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 MISSING = "–"
 INFINITE = "failed"  # text for a value that falls among failed requests
-MAX_DIGITS = 6  # of a ratio
+MAX_DIGITS = 6  # digits of a ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Currency:
+    name: str
+    code: str  # ISO 4217
+    sign: str
+
+
+CURRENCY = Currency("US dollars", "USD", "$")  # of every price and cost
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -81,6 +91,11 @@ def format_value(value: float | None, unit: str) -> str:
         return MISSING
     written = {"s": format_seconds, "B": format_bytes, "share": format_share}.get(unit)
     return significant(value) if written is None else written(value)
+
+
+def format_money(amount: float, decimals: int | None = None) -> str:
+    """Write three significant digits, or `decimals`: $6,570, $0.0842."""
+    return CURRENCY.sign + (significant(amount) if decimals is None else f"{amount:,.{decimals}f}")
 
 
 def format_p(p: float | None) -> str:

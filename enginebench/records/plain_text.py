@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-MAX_DEPTH = 40  # of a JSON document: ours have ten levels
+MAX_DEPTH = 40  # levels of a JSON document: ours have ten
 
 SPACING = "\t\n\x0b\x0c\r\x85\u2028\u2029"
 CONTROLS = (

@@ -15,8 +15,8 @@ import msgspec
 
 TOP = 5  # likeliest tokens at each position, which are also compared
 NO_WEIGHTS = "random weights predict nothing"
-MAX_EXPONENT = 700.0  # of a float's exponential
-Logarithm = Annotated[float, msgspec.Meta(ge=-1e6, le=1.0)]  # of a probability, with its rounding
+MAX_EXPONENT = 700.0  # limit of a float's exponential
+Logarithm = Annotated[float, msgspec.Meta(ge=-1e6, le=1.0)]  # of a probability, which rounding may raise above 1
 TEXT = (
     "The lighthouse stood at the end of a long pier, and every evening its keeper climbed ninety-two steps to "
     "light the lamp. In 1911 a storm broke three windows and carried away the boat, but the light did not go out."
@@ -29,7 +29,7 @@ TEXT = (
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """For each token from the second on, its natural log-probability and the `TOP` likeliest tokens at its position. If
+    """The natural log-probability of each token from the second on, and the `TOP` likeliest tokens at its position. If
     there are no log-probabilities, `why` gives the reason."""
 
     tokens: tuple[str, ...] = ()

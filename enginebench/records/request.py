@@ -26,7 +26,7 @@ CUT_OFF: Outcome = "cut_off"
 UNSENT: Outcome = "unsent"
 DROPPED: Outcome = "dropped"
 CENSORED = (CUT_OFF,)
-"""Ended by us: what would have happened is unknown, so latencies count as bounds."""
+"""Outcomes of requests that we ended: their later events are unknown, so latencies count as bounds."""
 UNJUDGED = (*CENSORED, UNSENT)
 """Censored requests and failures of the load generator: the server is not judged by them."""
 NO_FAILURE = ("ok", *UNJUDGED)
@@ -79,15 +79,15 @@ class RequestRecord(JsonLine, kw_only=True, gc=False, tag_field="event", tag="en
     output_tokens: Count | None = None
     token_source: TokenSource | None = None
     reported_tokens: Count | None = None  # output tokens in the server's usage, if fewer than were received
-    cached_tokens: Count | None = None  # of the prompt, as the server reports
-    reasoning_tokens: Count | None = None  # of the output, shown or hidden
+    cached_tokens: Count | None = None  # tokens of the prompt, as the server reports
+    reasoning_tokens: Count | None = None  # tokens of the output, shown or hidden
     unseen_tokens: Count = 0  # output tokens in no chunk: hidden reasoning
     unknown_text: str | None = None  # fields of the answer that held text and belong to no known API
     finish_reason: str | None = None
     text: str | None = None  # the answer, if it is kept, or needed to count tokens because usage is missing
     token_ends: tuple[int, ...] = ()  # characters of the text up to the end of each token, if the server reports them …
     logprobs: tuple[float, ...] = ()  # … the natural logarithms of the tokens' probabilities
-    answer_digest: str | None = None  # of the generated text: equal answers have equal digests
+    answer_digest: str | None = None  # hash of the generated text: equal answers have equal digests
     correct: bool | None = None  # for a question with an exact answer
     streamed: bool = True
     retry_after: float | None = None  # seconds that a refusing server asks its client to wait

@@ -1,5 +1,5 @@
-"""A line of `telemetry*.jsonl`, with the metrics of the server and the load generator at one instant; and the
-quantities read from these lines, with the names under which servers and GPU exporters publish them.
+"""A line of `telemetry*.jsonl` has the metrics of the server and the load generator at one instant. The quantities
+read from these lines are declared here, with the names under which servers and GPU exporters publish them.
 
 Quantities that a server does not report are left out: a machine without a GPU has no GPU utilisation of 0.
 """
@@ -38,7 +38,7 @@ class Published:
 
     name: str
     factor: float = 1.0  # to our unit
-    bits: int = 0  # of a bit mask: the value is 1 if one of them is set
+    bits: int = 0  # bits of a mask: the value is 1 if one of them is set
     labels: tuple[str, ...] = ()  # `name="value"`, one of which is required; empty: any labels
 
     def value(self, published: float) -> float:

@@ -7,7 +7,7 @@ for every number or the reason why the interval is missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -20,6 +20,11 @@ from enginebench.records.stage import StagePlan
 
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
+
+
+def is_invalid(severities: Iterable[Severity]) -> bool:
+    """Return whether findings of these severities make a run invalid, which therefore gets no verdict."""
+    return any(severity == "invalid" for severity in severities)
 
 
 class Missing(Enum):
@@ -220,8 +225,8 @@ class StageView:
     """A stage over its steady window. Times are in seconds since the run's start, rates per second.
 
     `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; unobserved ones are `None` or
-    missing. `counts` has numbers of requests, answers and chunks for findings. `gauges` has those of the server and the
-    load generator, by the names in `enginebench/records/telemetry.py`.
+    missing. `counts` has numbers of requests, answers and chunks for findings. `gauges` has the server's and the load
+    generator's, by the names in `enginebench/records/telemetry.py`.
     """
 
     index: int

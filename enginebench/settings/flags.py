@@ -82,7 +82,7 @@ AllowInvalid = Annotated[bool, typer.Option("--allow-invalid", help="Do not exit
 """Options of several commands."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
-Flags = Mapping[str, str | bool | list[str] | None]  # by setting; None or False: the flag was not used
+Flags = Mapping[str, str | bool | list[str] | None]  # values by setting; None or False: the flag was not used
 
 
 def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callable[[Command], Command]:

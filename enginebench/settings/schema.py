@@ -89,7 +89,7 @@ class Setting:
         return f"{value:g}" if isinstance(value, float) else str(value)
 
     def parse(self, text: str) -> Any:
-        """Raise `UserMistake` with a sentence that says what is expected."""
+        """Parse the text. Raises `UserMistake` with a sentence that says what is expected."""
         if text.strip().lower() in {"", "none"} and _is_optional(self.hint):
             return None
         value = self._read(text)

@@ -17,7 +17,7 @@ def free_port() -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or a name is that of this machine's loopback interface."""
+    """Return whether an address or a name belongs to this machine's loopback interface."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from enginebench.studies.quick.discovery import FoundServer
     from engines.machine.checks import Check
 
-GPU_ENGINE = "vllm"  # what most people serve on a GPU
+GPU_ENGINE = "vllm"  # the engine that most people use on a GPU
 
 
 def doctor(

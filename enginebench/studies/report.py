@@ -17,7 +17,7 @@ from enginebench.analysis.reports import report_document
 from enginebench.analysis.sections.candidates import candidates
 from enginebench.analysis.sections.comparison import comparison
 from enginebench.analysis.sections.figures import first_figure
-from enginebench.analysis.sections.warnings import warnings
+from enginebench.analysis.sections.warnings import warnings, warnings_section
 from enginebench.analysis.write.export import write
 from enginebench.records.exit_codes import GOOD
 from enginebench.records.load import load_of
@@ -28,7 +28,7 @@ from engines.bench.report import bench_document
 from engines.bench.result import BenchResult
 
 FILES = ("report.html", "report.md", "frame.parquet", "figure.svg")
-CHARTS = "report-charts"  # of report.md
+CHARTS = "report-charts"  # folder of report.md's charts
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ def study_document(source: StudySource) -> Document:
         document,
         title=source.study.grid.title,
         next=_next(source) or _with(document.next, head.frame),
-        warnings=warnings(*(part.frame for part in parts)),
         sections=(
             *(section for section in document.sections if not section.folded),
             *(section for section in [*sections, *last] if section.blocks),
             *(section for section in document.sections if section.folded),
             _how(source),
+            warnings_section(warnings(*(part.frame for part in parts))),
         ),
         frame=pl.concat([*(part.frame.table for part in parts), *(bench.frame for bench in benches)]),
         exit_code=GOOD,

@@ -109,7 +109,7 @@ def series_of(rows: Iterable[Row]) -> list[Measured]:
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """Add rows over all rounds of an engine to those of the single rounds."""
+    """Return the rows of single rounds, and rows over all rounds of each engine."""
     over = []
     for series in series_of(rows):
         for row in {row.statistic: row for row in series.rows}.values():
@@ -119,7 +119,7 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def sections(result: BenchResult, series: Sequence[Measured]) -> tuple[Section, ...]:
-    """Build the measures with the quality on a fixed text, and what could not be measured."""
+    """Build the sections of the measures, with the quality on a fixed text, and of the missing measurements."""
     measures = Table("bench", "Measures", COLUMNS, tuple(map(_measure_cells, series)), 0).without_empty_columns()
     quality = quality_table({engine.label: engine.quality for engine in result.engines if engine.quality is not None})
     headings = (Column("engine", text=True), Column("measure", text=True), Column("reason", text=True))

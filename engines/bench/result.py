@@ -18,7 +18,7 @@ from engines.contract.base import EngineInfo
 SCHEMA = 2
 Family = Literal["loading", "prefill", "generate", "decode", "batch"]
 MEDIAN, BANDWIDTH, ARITHMETIC = "median", "share of memory bandwidth", "share of arithmetic"  # statistics of a row
-EVERYTHING = "all"  # what was not measured of an engine that failed
+EVERYTHING = "all"  # in place of a case's name, if an engine failed completely
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ METRICS: Mapping[str, Metric] = {
     "prefill": Metric("prefill", "prefill of {} tokens", "s"),
     "prefill inside": Metric("prefill", "prefill of {} tokens, by the engine's own clock", "s"),
     "prefill memory": Metric("prefill", "peak memory, up to {} tokens", "B"),
-    "decode": Metric("decode", "time per decoded token", "s"),  # of the longest generation
+    "decode": Metric("decode", "time per decoded token", "s"),  # measured in the longest generation
     "generate": Metric("generate", "generation of {} tokens", "s"),
     "batch": Metric("batch", "{} at a time, with prompts", "tokens/s"),
     "batch decode": Metric("batch", "{} at a time, decoding", "tokens/s"),
@@ -90,7 +90,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """All times are by the wall clock of the measuring process, at its end of the engine's pipe."""
+    """The result of a bench. All times are measured by this process, at its end of the engine's pipe."""
 
     made_at: str  # ISO 8601, UTC
     command: tuple[str, ...] = ()

@@ -34,11 +34,11 @@ from engines.models.stored import config_of, tensors_of
 ARRAY_BYTES = 1 << 30  # far above any L3 cache
 GPU_ARRAY_BYTES = 1 << 32  # far above any L2 cache of a GPU
 PASSES = 6
-MIN_SIDE, SIDE = 256, 2048  # of the square matrices that are multiplied
+MIN_SIDE, SIDE = 256, 2048  # rows of the square matrices that are multiplied
 LONG_ENOUGH = 0.05  # seconds of a product, from which the size of the matrices no longer matters
 GPU_SIDE = 8192
 HALF = ("bfloat16", "float16")
-NOISE = 0.05  # by which a share may exceed 1, because limit and engine are not measured at the same time
+NOISE = 0.05  # allowed excess of a share over 1: limit and engine are measured at different times
 MEASURING_TIMEOUT = 120.0  # seconds
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -63,8 +63,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def product_rate(product: Callable[[int], Callable[[], object]]) -> float:
-    """Return operations per second of a product of n × n matrices, which takes 2n³. `product` prepares one of that
-    size. Small ones come first: a format that the CPU lacks may be a thousand times slower."""
+    """Return operations per second of a product of n × n matrices, which takes 2n³. `product` prepares one of size
+    n. Small sizes come first: a format that the CPU does not support may be a thousand times slower."""
     side = MIN_SIDE
     while side < SIDE and _seconds(product(side)) < LONG_ENOUGH:
         side *= 2
@@ -84,7 +84,7 @@ def cpu_flops() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Bytes per second that can be read, and floating-point operations per second of `dtype`."""
+    """The limits of a device: bytes per second that it reads, and floating-point operations per second of `dtype`."""
 
     device: str
     dtype: str

@@ -17,8 +17,8 @@ effort_setting = partial(setting, group="How often")
 Sizes = tuple[int, ...]
 Kind = Literal["prefill", "generate", "batch"]
 MAX_BATCH_ON_CPU, MAX_BATCH_ON_GPU = 64, 1024  # requests, if no sizes are given
-PROMPT_TOKENS = 32  # of each prompt for generation and batches
-BATCH_TOKENS = 32  # of each answer in a batch
+PROMPT_TOKENS = 32  # per prompt of generation and batches
+BATCH_TOKENS = 32  # per answer in a batch
 
 
 @dataclass(frozen=True, slots=True)

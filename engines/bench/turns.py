@@ -127,7 +127,7 @@ class _Cases:
         finally:
             self._turn.samples |= samples  # the decode of a longer generation replaces that of a shorter one
         self._typical[case.kind] = (case.size, median(taken))
-        if case.kind == "prefill":  # sizes rise, so the peak so far is that of this length
+        if case.kind == "prefill":  # sizes rise, so the peak so far belongs to this length
             stats = await self._engine.stats()
             peak = stats.device_memory_peak_bytes or stats.memory_peak_bytes
             self._turn.keep(("prefill memory", case.size), peak)

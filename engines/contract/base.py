@@ -145,7 +145,7 @@ class EngineInfo:
     options: Mapping[str, Any] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
     startup: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of its start, in order
-    replicas: int = 1  # processes that share the requests; `max_concurrency` is that of all together
+    replicas: int = 1  # processes that share the requests; `max_concurrency` is their total
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Engine(ABC):
     # Whether a request is run before others when a process starts: with most engines the first request is slower.
     warms_up: ClassVar[bool] = True
 
-    # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread, where it may
+    # Where `load` is called: on a separate thread or, for libraries that need it, on the main thread, where it may
     # be asynchronous and use the running loop; heartbeats are not answered while it blocks.
     loads_on: ClassVar[Literal["thread", "main"]] = "thread"
 
@@ -305,12 +305,12 @@ class Engine(ABC):
         return EngineStats()
 
     def close(self) -> None:
-        """Release what `load` acquired."""
+        """Release the resources that `load` acquired."""
         return
 
 
 class BlockingEngine(Engine):
-    """An engine whose library computes in the calling thread: each running request has a thread of its own.
+    """An engine whose library computes in the calling thread: each running request has its own thread.
 
     `max_threads` bounds them if the library has a limit; `load` may set it.
     """
@@ -361,7 +361,7 @@ class BlockingEngine(Engine):
                     raise item
                 yield item
         finally:
-            # The slot counts as free only when the thread has really stopped computing.
+            # The slot is free only when the thread has actually stopped computing.
             abandoned.set()
             await asyncio.shield(finished)
 

@@ -50,7 +50,7 @@ PLAIN: Mapping[str, Any] = {"str": str, "bool": bool, "int": int, "float": int |
 OBJECTS: Mapping[str, type[Any]] = {
     kind.__name__: kind for kind in (Model, GenerateRequest, Chunk, Usage, EngineInfo, EngineStats)
 }
-"""Annotations of fields that are objects of their own."""
+"""Annotations of fields that are nested objects."""
 
 
 class ProtocolError(Exception):
@@ -144,7 +144,7 @@ TO_PARENT: Mapping[str, type[Any]] = {
 }
 NAMES = {kind: name for names in (TO_CHILD, TO_PARENT) for name, kind in names.items()}
 FLAT = {Generate: "request", ChunkReady: "chunk", Stats: "stats"}
-"""Messages with a field whose own fields are written next to those of the message."""
+"""Messages with a field whose own fields are written among the message's fields."""
 ALWAYS = ("version", "tokens")  # fields that are written even at their default
 
 

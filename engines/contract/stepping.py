@@ -1,7 +1,7 @@
 """Engines that compute in steps: one thread advances a batch, which requests join and leave between two steps.
 
-All that the library computes runs on that thread, loading included. Chunks of one step are handed over to the event
-loop in one call. Standard library only, as the rest of the contract.
+All computations of the library run on that thread, loading included. Chunks of one step are handed over to the event
+loop in one call. Standard library only, like the rest of the contract.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def ends(item: Chunk | Exception | None) -> bool:
 
 
 class SteppingEngine(Engine):
-    title: ClassVar[str]  # the name of what failed, in error messages
+    title: ClassVar[str]  # the engine's name in error messages
 
     @abstractmethod
     def open(self) -> EngineInfo:

@@ -1,9 +1,9 @@
 """An engine with exactly the delays of its options: the known truth that every measurement is tested against.
 
 It computes nothing. Token k of an answer is due at a fixed instant, `ttft + k × tpot` after the request arrived (plus
-jitter, drawn from a seed and the prompt, so that a repeated request behaves the same). Waits aim at those instants, not
-at gaps, so lateness does not accumulate. All requests share one timer of the event loop, because a thousand sleeping
-tasks would cost several times as much CPU as the tokens.
+jitter and stalls, drawn from a seed and the prompt, so that a repeated request behaves the same). Waits aim at those
+instants, not at gaps, so lateness does not accumulate. All requests share one timer of the event loop, because a
+thousand sleeping tasks would cost several times as much CPU as the tokens.
 
 With `step…`, all requests share one batch instead: engines/fake/batch.py.
 
@@ -50,6 +50,8 @@ class FakeOptions:
     step_per_running: float = setting(0.0, "seconds added to a step for each request in it", least=0)
     step_per_prompt_token: float = setting(0.0, "seconds added to a step per prompt token that it prefills", least=0)
     jitter: float = setting(0.0, "maximum relative change of each delay, drawn at random", least=0, most=1)
+    stall_every: int = setting(0, "stall before every n-th token (0: never)", least=0)
+    stall: float = setting(0.0, "length of a stall in seconds", least=0)
     tokens_per_chunk: int = setting(1, "tokens per chunk", least=1)
     concurrency: int = setting(256, "requests that run at a time", least=1)
     fail_rate: float = setting(0.0, "share of requests that fail", least=0, most=1)
@@ -156,7 +158,7 @@ class FakeEngine(Engine):
         return self._delay(self._noise, seconds)
 
     def sent(self, chunk: Chunk) -> Chunk:
-        """Return what is sent for `chunk`; subclasses may change it."""
+        """Return the chunk to send; subclasses may change it."""
         return chunk
 
     def _script(self, request: GenerateRequest) -> Iterator[tuple[float, Chunk | None]]:
@@ -176,6 +178,8 @@ class FakeEngine(Engine):
                 yield due, None
                 return
             tokens = min(options.tokens_per_chunk, request.max_tokens - produced)
+            if options.stall_every and produced and produced % options.stall_every < tokens:
+                due += options.stall
             chunk = _words(produced % len(WORDS), tokens)
             produced += tokens
             text = chunk.text

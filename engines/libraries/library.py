@@ -77,7 +77,7 @@ class Library(InstalledEngine):
     loads_on = "main"
     title: ClassVar[str]
     features: tuple[Feature, ...] = ("stop", "ignore_eos", "min_tokens")
-    library: Any  # what `start` returned
+    library: Any  # the result of `start`
 
     @classmethod
     def device_of(cls, options: Any) -> str:
@@ -120,7 +120,7 @@ class Library(InstalledEngine):
             self.library = self.start(self.model)
         except ImportError as error:
             raise EngineUnavailable(f"{self.title} cannot be imported here: {error}.") from error
-        except Exception as error:  # of many kinds; its processes log the cause
+        except Exception as error:  # may be of any type; the library's processes log the cause
             raise EngineUnavailable(f"{self.title} could not load {self.model.name}: {first_line(error)}") from error
         self.context_length = self.options.context or context_length(self.model.folder)
         return self.info()
@@ -141,7 +141,7 @@ class Library(InstalledEngine):
             (self.package, "torch", "transformers"),
         )
 
-    server_module: ClassVar[str | None] = None  # of the library's own server, which takes `arguments` as flags
+    server_module: ClassVar[str | None] = None  # the library's own server, which takes `arguments` as flags
 
     def own_server(self, host: str, port: int) -> Launch | None:
         if self.server_module is None or self.model is None:

@@ -1,4 +1,4 @@
-"""SGLang's engine in process, on NVIDIA GPUs, in an environment of its own.
+"""SGLang's engine in process, on NVIDIA GPUs, in a separate environment.
 
 Prompts go in as token ids and each step's text comes out (`incremental_streaming_output`). Its prefix cache is off
 unless requested. Stop strings are cut here, because a streamed beginning of one could not be taken back; SGLang also
@@ -78,7 +78,7 @@ class SglangEngine(Library):
             cuda_graph_max_bs_decode=None if options.eager else options.concurrency,
             trust_remote_code=model.trust_remote_code,
             incremental_streaming_output=True,
-            sampling_defaults="openai",  # not those of the model's folder: every request gives its own
+            sampling_defaults="openai",  # not the defaults in the model's folder: every request sets its own
             random_seed=0,
             log_level="warning",
             quantization=options.quantization,
@@ -129,7 +129,7 @@ class SglangEngine(Library):
                     yield Chunk(text, len(step["output_ids"]), finish, (), usage)
                     if finish is not None:
                         return
-        except ValueError as error:  # how SGLang refuses a request
+        except ValueError as error:  # SGLang's way to refuse a request
             raise BadRequest(f"SGLang refuses this request: {first_line(error)}") from error
         finally:
             # Does nothing for a request that has ended.

@@ -1,4 +1,4 @@
-"""TensorRT-LLM through its `LLM` class, on NVIDIA GPUs, in an environment of its own.
+"""TensorRT-LLM through its `LLM` class, on NVIDIA GPUs, in a separate environment.
 
 `LLM` is TensorRT-LLM's back end on PyTorch, with its own kernels, scheduler and CUDA graphs; no TensorRT engine is
 built. Prompts go in as token ids, and each step's text and tokens come out (`generate_async` with streaming). Its reuse

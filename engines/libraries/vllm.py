@@ -1,4 +1,4 @@
-"""vLLM in process: PagedAttention and continuous batching, on CPUs and on NVIDIA GPUs, in an environment of its own.
+"""vLLM in process: PagedAttention and continuous batching, on CPUs and on NVIDIA GPUs, in a separate environment.
 
 Prompts go in as token ids, and each step's new tokens come out (`RequestOutputKind.DELTA`). Scheduler, attention,
 sampling, stop strings and text are vLLM's own. Its prefix cache is off unless requested, so that repeated prompts cost
@@ -39,7 +39,7 @@ from engines.process.environments import Environment, Packages
 GIB = 1024**3
 CPU_KV_GIB = 2.0
 DAY = 86_400  # seconds
-MINUS_ONE = 2**62 - 1  # in place of the seed -1, which vLLM takes for none
+MINUS_ONE = 2**62 - 1  # in place of the seed -1, which means no seed to vLLM
 MAX_LOGPROBS = 20  # as OpenAI allows
 # Packages that a text model does not need; no Python version matches the marker.
 NOT_NEEDED = tuple(f"{name}; python_version < '3'" for name in ("torchvision", "torchaudio", "torchcodec"))
@@ -195,7 +195,7 @@ class VllmEngine(Library):
             raise FatalError("vLLM's engine process has ended; its last output is in the log.") from error
         except EngineGenerateError as error:
             raise EngineError(f"vLLM failed: {first_line(error)}") from error
-        except ValueError as error:  # how vLLM refuses a request
+        except ValueError as error:  # vLLM's way to refuse a request
             raise BadRequest(f"vLLM refuses this request: {first_line(error)}") from error
 
     def _chunk(self, step: Any, request: GenerateRequest) -> Chunk:
@@ -223,7 +223,7 @@ class VllmEngine(Library):
 
 
 def _cache_bytes(options: VllmOptions, device: str) -> int | None:
-    """Return the size of the cache; `None` if vLLM takes what is left of the GPU's memory."""
+    """Return the size of the cache in bytes; `None` if vLLM takes the rest of the GPU's memory."""
     gib = CPU_KV_GIB if options.kv_gib is None and device == "cpu" else options.kv_gib
     return None if gib is None else round(gib * GIB)
 

@@ -1,8 +1,8 @@
-"""llama.cpp through its own `llama-server`, with parallel slots: the reference for what a CPU can do.
+"""llama.cpp through its own `llama-server`, with parallel slots: the reference for speed on a CPU.
 
-The program is the one in ENGINEBENCH_LLAMACPP or on PATH, or the server in the wheel of xllamacpp, in an environment of
-its own (server.py). Prompts go in as token ids, each step's text comes out; batching, sampling, stop strings and text
-are llama.cpp's. Prompts are not cached (`cache_prompt`), so that repeated ones cost as much as with other engines.
+The program is the one in ENGINEBENCH_LLAMACPP or on PATH, or the server in the wheel of xllamacpp, in a separate
+environment (server.py). Prompts go in as token ids, each step's text comes out; batching, sampling, stop strings and
+text are llama.cpp's. Prompts are not cached (`cache_prompt`), so that repeated ones cost as much as with other engines.
 
     enginebench engines install llamacpp
     enginebench serve llamacpp -o dtype=q8_0
@@ -39,7 +39,7 @@ SERVER = Path(__file__).with_name("server.py")
 MAX_DEFAULT_CONTEXT = 4096  # tokens of a slot: all slots' caches are allocated at the start
 READY_CHECK = 0.05  # seconds
 ALL_LAYERS = 999
-RANDOM_SEED = 2**32 - 1  # to llama.cpp, a seed of its own choice
+RANDOM_SEED = 2**32 - 1  # with this seed, llama.cpp chooses one
 GPU = re.compile(r"^ +(CUDA|ROCm|Metal|MTL|Vulkan|SYCL|MUSA)\d*:", re.MULTILINE)  # as ggml names its devices
 FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
 
@@ -195,7 +195,7 @@ class LlamaCppEngine(InstalledEngine):
 
         counted, last = 0, None
         try:
-            # llama.cpp's own path, because its events count tokens; those of OpenAI's paths do not.
+            # llama.cpp's own path, because its events count tokens; the events of OpenAI's paths do not.
             async with contextlib.aclosing(posted(self._client, "/completion", self.body(request))) as answer:
                 async for event in answer:
                     finish = FINISH.get(event.get("stop_type", ""), "stop") if event.get("stop") else None
@@ -205,7 +205,7 @@ class LlamaCppEngine(InstalledEngine):
                     if finish is None:
                         yield chunk
                     else:
-                        last = chunk  # once the body has ended: only then is its connection used again
+                        last = chunk  # kept until the body has ended, because only then is its connection used again
         except httpx.TransportError as error:
             if last is None:
                 raise FatalError(f"{PROGRAM} does not answer any more; its log says why.") from error

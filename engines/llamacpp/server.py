@@ -25,7 +25,7 @@ def main() -> None:
         parser.add_argument(f"--{switch}", action="store_true")
     parser.add_argument("--split-mode", choices=SPLIT_MODES, default="layer")
     parser.add_argument("--log-verbosity", type=int, default=0)
-    server = xllamacpp.Server(parameters(parser.parse_args()))  # answers from here on, in threads of its own
+    server = xllamacpp.Server(parameters(parser.parse_args()))  # answers from here on, in its own threads
     threading.Event().wait()
     del server
 

@@ -87,7 +87,7 @@ class Alphabet:
         """Return text that lm.rs reads as these ids; `None` if tokens of the date stand side by side and would
         merge."""
         text = "".join(map(self.character, ids))
-        if text.strip() != text:  # lm.rs trims what it is sent
+        if text.strip() != text:  # lm.rs trims messages
             return None
         for mergeable, run in groupby(ids, self.date.__contains__):
             if mergeable and self.read("".join(map(self.character, neighbours := list(run)))) != neighbours:

@@ -2,7 +2,7 @@
 
 `backend` speaks a websocket: a message in, one `OUTPUT` per token back, `<eos>` at the end. It keeps a conversation per
 connection, ends an answer only at the end of text, and takes the temperature on its command line. So each request gets
-a process of its own, which is killed at the end of the answer; the next process is started ahead and loads its model in
+its own process, which is killed at the end of the answer; the next process is started ahead and loads its model in
 the meantime. `engines.lmrs.alphabet` makes lm.rs read the same token ids as every other engine.
 
     enginebench serve lmrs --model random:llama-3.2-1b -o dtype=q8_0
@@ -103,7 +103,7 @@ class LmrsEngine(Engine):
         self._day: datetime.date | None = None
         self._warned = False
         try:
-            asyncio.run(self._try_out())  # a file that it cannot load is reported now
+            asyncio.run(self._try_out())  # so that a file that it cannot load is reported now
         except EngineError as error:
             self.close()
             raise EngineUnavailable(str(error)) from error

@@ -6,8 +6,8 @@ floats or blocks of 32 weights: first all integers of the matrix, then one 32-bi
     q8_0    weight = integer × scale, one signed byte each
     q4_0    weight = (nibble - 8) × scale, two to a byte, the earlier weight in the lower half
 
-lm.rs has the details of a few models built in (rotary scaling, template), so this converts Llama 3.2 and refuses what
-lm.rs would load and then answer wrongly.
+lm.rs has the details of a few models built in (rotary scaling, template), so this converts Llama 3.2 and refuses models
+that lm.rs would load and then answer wrongly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CUDA that the engines' GPU code brings, and why it does not work with this machine's driver and GPUs.
+"""The CUDA version of the engines' GPU code, and why it does not work with this machine's driver and GPUs.
 
 The library or toolkit that provides CUDA is queried. torch is imported in the environment of each engine, in a separate
 process, because it knows best which driver and GPUs it can use (`engines.pytorch.device`).
@@ -20,7 +20,7 @@ from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import ask_driver, cuda_program
 from engines.process.launching import QUESTION_TIMEOUT, environment_of
 
-OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
+OLDEST_TOOLKIT = (11, 4)  # required by cudarc, on which Candle and CubeCL build
 PROBE = "engines.pytorch.device"  # run as a program, it prints the `Build` of its torch
 
 

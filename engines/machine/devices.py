@@ -41,7 +41,7 @@ def driver() -> Iterator[Any]:
 
 
 def ask_driver(question: Callable[[Any], T], otherwise: T) -> T:
-    """Return what `question` finds with `pynvml`; `otherwise` if there is no answer."""
+    """Return the result of `question`, which gets `pynvml`; `otherwise` if the driver does not answer."""
     try:
         with driver() as nvml:
             return question(nvml)

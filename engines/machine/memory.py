@@ -19,14 +19,14 @@ GROUP_FILES = {
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """Bytes."""
+    """Free and total memory of a GPU in bytes."""
 
     free: int
     total: int
 
 
 def free_memory() -> int:
-    """Return bytes: what the machine has available, or what the limit of a control group leaves, if that is less."""
+    """Return the available bytes of the machine or, if that is less, the bytes left by the limit of a control group."""
     import psutil
 
     return min([psutil.virtual_memory().available, *_left_by_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
@@ -100,8 +100,8 @@ def device_memory_of(pid: int | None) -> int | None:
 class DeviceMemory:
     """GPU memory of an engine's processes, now and at its peak, for engines that do not report their own.
 
-    NVML counts memory by process. In a container without the host's process ids, it finds none: then the result is the
-    growth in use of the engine's GPUs since before its start, the same value if no other program uses them.
+    NVML counts memory by process. In a container without the host's process ids, it finds none. Then the result is the
+    growth in use of the engine's GPUs since before its start, which is the same if no other program uses them.
     """
 
     def __init__(self, gpus: Sequence[str]) -> None:

@@ -72,7 +72,7 @@ def converted_once(
     model: Model, form: str, files: Sequence[Path], write: Callable[[Path], None], *, version: int, needs_bytes: int
 ) -> Path:
     """Return a folder of the cache that `write` fills from the model's `files`, built once; changed files count as
-    another model. `form` is `kind/format`, and `version` is that of the output."""
+    another model. `form` is `kind/format`, and `version` is the output format's."""
     stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     identity = hashlib.sha256(repr((stamps, version)).encode()).hexdigest()[:12]
     kind, _, format = form.partition("/")

@@ -27,16 +27,16 @@ from engines.machine.extras import install_command
 from engines.models.stored import llama_3_factors
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
-MAX_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
+MAX_EXACT_BYTES = 1_000_000_000  # size of a GGUF file; a larger one is written as bfloat16
 ROOT = Path(__file__).resolve().parents[2]
 # As in every Llama from 3.1 to 3.3; only the factor differs, and it is the largest in the tensor.
 LLAMA_3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-TOLERANCE = 1e-4  # of a factor, which the tensor has in 32 bits
+TOLERANCE = 1e-4  # relative difference of a factor, which the tensor has in 32 bits
 INSTEAD = "name the model's original folder of safetensors instead"
 
 
 def convert(gguf: Path, folder: Path) -> None:
-    """Fill `folder`, in a child process. Raises `EngineUnavailable` with what is missing or what went wrong."""
+    """Fill `folder`, in a child process. Raises `EngineUnavailable` with the reason."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise EngineUnavailable(
             f"converting {gguf.name} needs {', '.join(missing)}; install with: {install_command('transformers')}"
@@ -48,7 +48,7 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    scaling = rotary_scaling(gguf)  # refuse what would be lost before the next imports, which take seconds
+    scaling = rotary_scaling(gguf)  # refuse unsupported files before the next imports, which take seconds
 
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -67,7 +67,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def rotary_scaling(gguf: Path) -> dict[str, Any] | None:
-    """Return what `rope_parameters` must have in addition to the base; `None` without scaling.
+    """Return the fields that `rope_parameters` needs in addition to the base; `None` without scaling.
 
     Raises `EngineUnavailable` for a scaling that `rope_parameters` cannot express.
     """
@@ -98,7 +98,7 @@ def rotary_scaling(gguf: Path) -> dict[str, Any] | None:
 
 
 def _complete_config(path: Path, dtype: str, scaling: dict[str, Any] | None) -> None:
-    """Add what Transformers does not read from a GGUF file, and the keys of older configurations that engines need."""
+    """Add fields that Transformers does not read from GGUF files, and older names of fields that engines need."""
     config = json.loads(path.read_text())
     rope = config.get("rope_parameters") or {}
     if scaling is not None:

@@ -1,6 +1,6 @@
 """Named models: source, licence, configuration, and the memory they need.
 
-The configurations are the published ones, without what Transformers assumes anyway, so that `random:<preset>` downloads
+The configurations are the published ones, without Transformers' default values, so that `random:<preset>` downloads
 nothing: a model of the same shape with random weights is as fast as the real one and needs no licence agreement.
 
     enginebench models
@@ -14,7 +14,7 @@ from typing import Any
 
 from engines.models.size import STACK, ModelSize, context_of
 
-RANDOM = "random:"  # before a preset's name: its shape with random weights
+RANDOM = "random:"  # prefix of a preset's name: its shape with random weights
 SHOWN_FORMATS = {"float32": "float32", "float16": "float16", "8-bit": "q8_0", "4-bit": "q4_0"}
 """The number formats for which the list of models shows memory. The quantised ones are GGUF's Q8_0 and Q4_0."""
 

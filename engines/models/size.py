@@ -27,7 +27,7 @@ STORED = "as stored"  # the format of weights that are already quantised and tha
 FLOATS = ("float32", "bfloat16", "float16")
 STEP_TOKENS = 512  # tokens of prompts that are computed together
 ONE_SEQUENCE = 4096  # tokens of the cache that a model's memory includes, unless an engine allocates another
-KEYS_AND_VALUES, STATE = "keys and values", "its state"  # what a model keeps of earlier tokens
+KEYS_AND_VALUES, STATE = "keys and values", "its state"  # the data that a model keeps of earlier tokens
 UNSAID = {"gemma3_text": 131_072}  # Transformers' default context, which published files leave out
 WINDOWED = {"mistral", "phi3"}  # families whose layers all have the window
 OPTIONAL_WINDOW = {"qwen2", "qwen3"}  # families without a window unless `use_sliding_window` is true
@@ -48,7 +48,7 @@ class MemoryNeed:
     weights: int
     cache: int = 0
     step: int = 0
-    kept: str = KEYS_AND_VALUES  # what the cache holds
+    kept: str = KEYS_AND_VALUES  # the contents of the cache
     cache_options: tuple[str, ...] = ()
     device: str = "cpu"
     gpus: int = 1
@@ -61,9 +61,9 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """A model's numbers, before an engine chooses number formats. `config` is that of `config.json`.
+    """A model's numbers, before an engine chooses number formats. `config` is the content of `config.json`.
 
-    `stored` are the bytes of already quantised weights, `gguf` those of the GGUF file that it came from.
+    `stored` is the size of already quantised weights in bytes, `gguf` the size of the GGUF file that they came from.
     """
 
     name: str

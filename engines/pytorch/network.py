@@ -30,7 +30,7 @@ WEIGHTS_SEED = 0  # of models with random weights: the same ones in every run
 
 
 def read_network(model: Model, device: torch.device, dtype: torch.dtype, **settings: Any) -> Any:
-    """Return the network on `device`, ready to generate. `settings` are those of `from_pretrained`.
+    """Return the network on `device`, ready to generate. `settings` are passed to `from_pretrained`.
 
     Raises `EngineUnavailable`, in one sentence, if Transformers cannot load the model.
     """

@@ -6,8 +6,8 @@
 A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
 stale or foreign one is never run. Building needs cargo and takes some minutes; running needs neither.
 
-The test suite sets ENGINEBENCH_RUST_PROFILE=quick and so has programs of its own, of Cargo's profile `quick`: they are
-built in a fraction of the time, and are slower than those that are measured.
+The test suite sets ENGINEBENCH_RUST_PROFILE=quick to use its own programs, of Cargo's profile `quick`, which are built
+in a fraction of the time, and are slower than the measured ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engines.models.progress import Progress, silent
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
 RELEASE = "release"
-COMPILER = "compiler.txt"  # in a program's folder: what compiled it
+COMPILER = "compiler.txt"  # in a program's folder: compiler, flags and profile
 NO_CARGO = "cargo was not found; install Rust from rustup.rs, then run `make engines`."
 
 
@@ -54,7 +54,7 @@ class Program:
 
     @property
     def features(self) -> frozenset[str]:
-        """Return what it can be built with, as its Cargo.toml declares."""
+        """Return the features that its Cargo.toml declares."""
         declared = tomllib.loads((WORKSPACE / self.folder / "Cargo.toml").read_text()).get("features", {})
         return frozenset(declared) - {"default"}
 
@@ -160,8 +160,8 @@ def _target() -> Path:
 def cargo_environment() -> dict[str, str] | None:
     """Return variables under which cargo runs here; `None` if it does not.
 
-    Cargo may be rustup's proxy, which finds no toolchain under another HOME (sudo, a clean one for a test) than that of
-    the account that installed it: then RUSTUP_HOME is set to that account's.
+    Cargo may be rustup's proxy, which finds no toolchain if HOME is changed, by sudo or for a test. Then RUSTUP_HOME is
+    set to the folder in the account's own home.
     """
     if shutil.which("cargo") is None:
         return None

@@ -1,8 +1,8 @@
 """Continuous batching on a static decoder: requests join and leave between two steps.
 
-A chunk of one prompt (on a GPU, of several) is read, then every sequence whose prompt is read advances by one token,
-and so on: a long prompt delays the running answers by one chunk at a time. The rows in use are always the first ones:
-when a sequence leaves, the last one's keys and values move into its row.
+A chunk of one prompt (on a GPU, of several) is read, then every sequence whose prompt is complete advances by one
+token, and so on. So a long prompt delays the running answers by one chunk at a time. The rows in use are always the
+first ones: when a sequence leaves, the last one's keys and values move into its row.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Sequence:
         self._answer = SampledAnswer(request, tokenizer, end_ids, request.token_limit(context_length), device)
 
     def chunk(self, logits: torch.Tensor, likeliest: int) -> Chunk | EngineError:
-        """Return what the next token, sampled from these logits, adds to the answer; an error if they are not finite.
+        """Sample the next token from these logits, and return its chunk of the answer; an error if they are not finite.
 
-        `likeliest` is what `Decoder.likeliest` has for them.
+        `likeliest` is the result of `Decoder.likeliest` for them.
         """
         if likeliest < 0:
             self.next_token = None
@@ -140,8 +140,8 @@ class Batch:
         self._rows.pop()
 
     def _leave(self, row: int) -> None:
-        """Clear keys and values that have given no token so far: they may be NaN, and would count as 0 × NaN in the
-        row's next sequence, though masked."""
+        """Clear keys and values from which no token was sampled yet: they may be NaN, and would count as 0 × NaN in the
+        row's next sequence, although they are masked."""
         sequence = self._rows[row]
         if sequence.next_token is None and sequence.cached:
             self.decoder.cache.clear(row)

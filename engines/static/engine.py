@@ -41,7 +41,7 @@ class Sizes:
 
 ON_CPU = Sizes((1, 4, 8), (512, 2048), chunk=64, prompts=1)
 ON_GPU = Sizes((1, 8, 32, 64, 128, 256), (512, 2048, 4096), chunk=512, prompts=4)
-CACHE_SHARE = 0.8  # of the memory that a GPU has left once the weights are loaded
+CACHE_SHARE = 0.8  # share of the memory that a GPU has left after loading the weights
 
 
 def _either(name: str) -> str:
@@ -91,14 +91,14 @@ class StaticOptions(TorchOptions):
 
 
 class StaticEngine(OnTorch, SteppingEngine):
-    """A Llama-family model on the static decoder. torch must compute on one thread alone: each computing thread gets
+    """A Llama-family model on the static decoder. torch must be called from only one thread: each calling thread gets
     its own team of OpenMP workers, and two teams on the same cores cost a third of the speed."""
 
     Options = StaticOptions
     options: StaticOptions
     title = "the decoder"
     batch: Batch
-    second_cache: ClassVar[bool] = False  # whether prompts are read in a cache of their own
+    second_cache: ClassVar[bool] = False  # whether prompts are read in a separate cache
 
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:

@@ -1,7 +1,7 @@
 """One step of a Llama-family decoder with fixed shapes: token ids in, logits out, keys and values written in place.
 
-The cache is not part of the module. Keys and values are inputs, one tensor per layer: what a module holds is frozen
-into a compiled or traced step as a constant, and the second request would then read the first one's cache. One large
+The cache is not part of the module. Keys and values are inputs, one tensor per layer. In a module they would become
+constants of the compiled or traced step, and the second request would read the first one's cache. One large
 tensor for all layers would be copied by the compiler at each layer. Weights are inputs of a layer too, so that one
 compiled layer serves all layers.
 

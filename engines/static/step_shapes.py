@@ -13,7 +13,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class StepShape:
     batch: int
-    tokens: int  # of each row
+    tokens: int  # per row
     length: int  # of the part of the cache that attention reads
 
 

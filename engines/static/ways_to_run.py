@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from engines.static.step_shapes import StepShape
 
 SHAPES_KEPT = 256  # compilations of one function that torch.compile keeps; it stops at 8 by default
-INPUTS = 3  # of a step, before its cache
-CHECKED = INPUTS + 1  # at every replay: the cache is at its place if its first tensor is
+INPUTS = 3  # number of a step's inputs before its cache
+CHECKED = INPUTS + 1  # inputs checked at every replay: if the first tensor of the cache is in place, so are all
 WARM_UP_STEPS = 3  # before a capture: libraries allocate their workspaces and choose their kernels at the first calls
 
 
@@ -155,7 +155,7 @@ class CapturedStep:
 
 @dataclass(frozen=True, slots=True)
 class ReadInOwnCache:
-    """A captured step on a cache of its own: the rows are copied into it, and back with what was read."""
+    """A captured step on its own cache: the rows are copied into it, and back with the new keys and values."""
 
     step: CapturedStep
     own_cache: tuple[torch.Tensor, ...]

@@ -38,7 +38,7 @@ class DecoderShape:
 
     @classmethod
     def from_config(cls, config: Any, engine: str) -> DecoderShape:
-        """Read a configuration of Transformers. Raises `EngineUnavailable` for what the step does not compute."""
+        """Read a configuration of Transformers. Raises `EngineUnavailable` for operations that the step lacks."""
         kind = config.model_type
         if kind in ENCODERS:
             raise EngineUnavailable(f"{kind} is an encoder and generates no tokens, so there is nothing to stream.")

@@ -33,8 +33,8 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def step(self, text: str, finish: FinishReason | None) -> tuple[str, FinishReason | None]:
-        """Return the part that may be sent now, and the reason if the answer ends with it: `finish`, with what was
-        held back, or a stop string."""
+        """Return the part that may be sent now, and the reason if the answer ends with it: `finish`, with text that
+        was held back, or a stop string."""
         ready = self.add(text)
         if self.met:
             return ready, "stop"
@@ -82,6 +82,6 @@ class AnswerText:
         return ready, None
 
     def _rest(self, ready: str, finish: FinishReason) -> tuple[str, FinishReason | None]:
-        """Add what was held back, which may still complete a stop string."""
+        """Add the text that was held back, which may still complete a stop string."""
         more, met = self._stops.step(self._text.rest(), finish)
         return ready + more, met

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CONTEXT = 8  # prompt tokens that decide whether the first word begins with a space
-REPLACEMENT = "\ufffd"  # what an incomplete character is decoded to
+REPLACEMENT = "\ufffd"  # the result of decoding an incomplete character
 MAX_CHARACTER_BYTES = 4  # bytes of UTF-8, and so the maximum of a character's tokens
 
 
@@ -37,7 +37,7 @@ def token_text(tokenizer: Tokenizer, id: int) -> tuple[str, tuple[int, ...] | No
 
 @cache
 def byte_alphabet() -> dict[str, int]:
-    """Byte-level BPE writes a byte as one printable character: itself if it is one, else one from 256 upwards."""
+    """Return the byte that each character of byte-level BPE stands for: itself if printable, else one from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     unprintable = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(unprintable)}
@@ -96,7 +96,7 @@ class Detokenizer:
         return text
 
     def rest(self) -> str:
-        """Return what is still held when the answer ends; an incomplete character becomes U+FFFD."""
+        """Return the text that is still held back when the answer ends; an incomplete character becomes U+FFFD."""
         text: str = self._tokenizer.decode(self._held, skip_special_tokens=True)
         self._held.clear()
         return text

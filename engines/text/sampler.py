@@ -94,8 +94,8 @@ class SampledAnswer:
         self._takes_likeliest = request.greedy and not request.min_tokens and not request.forced_token_ids
 
     def next(self, logits: torch.Tensor, likeliest: int | None = None) -> tuple[int, Chunk]:
-        """Return the token sampled from these logits, and what it adds to the answer. `likeliest`, if it is known
-        already, saves a greedy request from looking for it."""
+        """Return the token sampled from these logits, and its chunk of the answer. If the `likeliest` token is already
+        known, a greedy request need not look for it."""
         id = likeliest if likeliest is not None and self._takes_likeliest else self._sampler.pick(logits)
         logprobs = () if self._logprobs is None else (logprob_of(logits, id, self._logprobs, self._tokenizer),)
         text, finish = self._text.add(id)

@@ -9,7 +9,7 @@ from typing import Any
 from grafana.load_promql import RUN_START, STAGE_INDEX, select
 from grafana.palette import BLUE, GREY, ORANGE
 from grafana.panels import SOURCE, Panel
-from grafana.promql import CHOSEN, WINDOW
+from grafana.promql import CHOSEN, ENGINE_RESTARTS, WINDOW
 from grafana.variables import Variable
 
 TAG = "enginebench"
@@ -97,7 +97,7 @@ def _mark(name: str, colour: str, expr: str, title: str, text: str) -> Annotatio
     return {"datasource": SOURCE, "enable": True, "expr": expr, "step": "5s", **shown}
 
 
-_RESTARTED = f"increase(enginebench_engine_restarts_total{{{CHOSEN}}}{WINDOW})"
+_RESTARTED = f"increase({ENGINE_RESTARTS}{{{CHOSEN}}}{WINDOW})"
 
 # The value of a run's start, as the load test exports it, is the time.
 RUN_STARTS = _mark("Runs", BLUE, f"1000 * {select(RUN_START)}", "Run {{run}} starts", "{{engine}}") | {

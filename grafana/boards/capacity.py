@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana import variables
+from grafana import promql, variables
 from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import ATTAINED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
@@ -13,9 +13,7 @@ CURRENCY = "currencyUSD"
 
 def ready(window: str) -> str:
     """Count replicas that accept requests. Our servers may have several; any other server is one."""
-    replicas, servers = (
-        f"max_over_time(enginebench_engine_{name}{{{CHOSEN}}}{window})" for name in ("replicas", "ready")
-    )
+    replicas, servers = (f"max_over_time({name}{{{CHOSEN}}}{window})" for name in (promql.REPLICAS, promql.READY))
     return f"sum by (engine) ({replicas} or {servers})"
 
 

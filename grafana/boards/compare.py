@@ -36,7 +36,7 @@ def board() -> Board:
             "Validity": _validity(),
         },
         since="now-15m",
-        refresh="",  # with the left edge, the runs would move
+        refresh="",  # a refresh would move the left edge, and the runs with it
     )
 
 

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from grafana import load_promql as load
+from grafana import promql as server
 from grafana import variables
 from grafana.boards.board import RESTARTS, RUN_STARTS, STAGES, Board
 from grafana.palette import ATTAINED, BLUE, FAILURE_STEPS, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, labels_table, lines, spread, tile
-from grafana.promql import (
-    CHOSEN,
-    DECODE,
-    E2E,
-    ICL,
-    ON_INSTANCE,
-    OUTPUT_TOKENS,
-    PREFILL,
-    PROMPT_TOKENS,
-    QUEUE,
-    REQUESTS,
-    STAGE,
-    TPOT,
-    TTFT,
-    WINDOW,
-    Query,
-    attainment,
-    gauge,
-    mean,
-    percentiles,
-    quantile,
-    rate,
-)
+from grafana.promql import CHOSEN, ON_INSTANCE, STAGE, WINDOW, Query, gauge, mean, percentiles, quantile, rate
 
-READY = f"enginebench_engine_ready{{{CHOSEN}}}"
+READY = f"{server.READY}{{{CHOSEN}}}"
 SCRAPED = f"last_over_time({READY}[15m])"
 # A server that `enginebench run` started ends with the run, which is no fault.
-OF_A_RUN = 'last_over_time(enginebench_build_info{started_by="run"}[15m])'
+OF_A_RUN = f'last_over_time({server.BUILD_INFO}{{started_by="run"}}[15m])'
 OUTCOME_COLOURS = {
     "ok": GREEN,
     "cancelled": GREY,
@@ -44,7 +23,7 @@ OUTCOME_COLOURS = {
     "engine_error": RED,
     "unavailable": "#b8405e",
 }
-PHASES = {"queue": QUEUE, "prefill": PREFILL, "decode": DECODE}
+PHASES = {"queue": server.QUEUE, "prefill": server.PREFILL, "decode": server.DECODE}
 PHASE_COLOURS = {"queue": ORANGE, "prefill": BLUE, "decode": GREEN, "delivery": PURPLE}
 NO_PHASES = "not reported by these engines"
 
@@ -69,8 +48,8 @@ def board() -> Board:
 
 def _glance() -> list[Panel]:
     """Return the tiles: whether the engine is ready now, and numbers of the run's last stage, or of the time range."""
-    waiting = f"max_over_time(enginebench_requests_waiting{{{CHOSEN}}}{STAGE})"
-    ok, ended = (rate(REQUESTS, where=where, window=STAGE) for where in ('outcome="ok"', ""))
+    waiting = f"max_over_time({server.WAITING}{{{CHOSEN}}}{STAGE})"
+    ok, ended = (rate(server.REQUESTS, where=where, window=STAGE) for where in ('outcome="ok"', ""))
     return [
         tile(
             "Engine",
@@ -87,7 +66,7 @@ def _glance() -> list[Panel]:
             "Output",
             "Generated tokens per second, of all users together.",
             TOKENS_PER_SECOND,
-            Query(rate(OUTPUT_TOKENS, window=STAGE)),
+            Query(rate(server.OUTPUT_TOKENS, window=STAGE)),
         ),
         tile(
             "Longest queue",
@@ -99,19 +78,19 @@ def _glance() -> list[Panel]:
             "TTFT p99",
             "99 % of requests had their first token within this time, measured in the server.",
             "s",
-            Query(quantile(0.99, TTFT, window=STAGE)),
+            Query(quantile(0.99, server.TTFT, window=STAGE)),
         ),
         *(
             tile(
                 f"{name} objective met",
                 f"Share of all requests whose {token} token met the threshold chosen above. Failures count as missed.",
                 "percentunit",
-                Query(attainment(histogram, threshold)),
+                Query(server.attainment(histogram, threshold)),
                 ATTAINED,
             )
             for name, token, histogram, threshold in (
-                ("TTFT", "first", TTFT, "$slo_ttft"),
-                ("E2E", "last", E2E, "$slo_e2e"),
+                ("TTFT", "first", server.TTFT, "$slo_ttft"),
+                ("E2E", "last", server.E2E, "$slo_e2e"),
             )
         ),
         tile(
@@ -125,7 +104,7 @@ def _glance() -> list[Panel]:
 
 
 def _phases() -> list[Panel]:
-    delivery = f"clamp_min({load.mean(load.TTFT, '')} - {mean(TTFT, '')}, 0)"
+    delivery = f"clamp_min({load.mean(load.TTFT, '')} - {mean(server.TTFT, '')}, 0)"
     return [
         lines(
             "Mean time per request, by phase",
@@ -145,14 +124,14 @@ def _phases() -> list[Panel]:
             "Time in the queue",
             "Wait for a free slot of the engine: p50 dotted, p95 dashed, p99 solid. Zero while slots are free.",
             "s",
-            percentiles(QUEUE),
+            percentiles(server.QUEUE),
             empty=NO_PHASES,
         ),
     ]
 
 
 def _occupancy() -> list[Panel]:
-    refused = rate(REQUESTS, by="engine, outcome", where='outcome=~"rejected|unavailable"')
+    refused = rate(server.REQUESTS, by="engine, outcome", where='outcome=~"rejected|unavailable"')
     return [
         lines(
             "Batch: running and slots",
@@ -160,8 +139,8 @@ def _occupancy() -> list[Panel]:
             "in the queue.",
             "short",
             [
-                Query(gauge("enginebench_requests_running"), "{{engine}} running"),
-                Query(gauge("enginebench_engine_max_concurrency"), "{{engine}} slots"),
+                Query(gauge(server.RUNNING), "{{engine}} running"),
+                Query(gauge(server.SLOTS), "{{engine}} slots"),
             ],
             dashed=["slots"],
         ),
@@ -171,7 +150,7 @@ def _occupancy() -> list[Panel]:
             "the engine not ready. A queue that keeps rising under steady load exceeds the engine's capacity.",
             "short",
             [
-                Query(gauge("enginebench_requests_waiting"), "{{engine}} waiting"),
+                Query(gauge(server.WAITING), "{{engine}} waiting"),
                 Query(f"sum by (engine) ({refused})", "{{engine}} refused"),
             ],
             dashed=["refused"],
@@ -181,7 +160,7 @@ def _occupancy() -> list[Panel]:
             "Share of the engine's key-value cache that holds running requests. Near 100 % (orange: 95 %) requests "
             "wait or are recomputed.",
             "percentunit",
-            [Query(gauge("enginebench_kv_cache_usage_ratio", "max"))],
+            [Query(gauge(server.KV_CACHE, "max"))],
             top=1,
             steps=[(None, GREEN), (0.95, ORANGE)],
             empty="not reported by these engines",
@@ -195,7 +174,10 @@ def _traffic() -> list[Panel]:
             "Tokens in and out",
             "Prompt tokens per second of admitted requests (dashed), and generated tokens per second of all users.",
             TOKENS_PER_SECOND,
-            [Query(rate(PROMPT_TOKENS), "{{engine}} input"), Query(rate(OUTPUT_TOKENS), "{{engine}} output")],
+            [
+                Query(rate(server.PROMPT_TOKENS), "{{engine}} input"),
+                Query(rate(server.OUTPUT_TOKENS), "{{engine}} output"),
+            ],
             dashed=["input"],
         ),
         lines(
@@ -204,8 +186,8 @@ def _traffic() -> list[Panel]:
             "same.",
             "suffix: tokens",
             [
-                Query(f"{rate(PROMPT_TOKENS)} / {rate(TTFT + '_count')}", "{{engine}} input"),
-                Query(f"{rate(OUTPUT_TOKENS)} / {rate(TTFT + '_count')}", "{{engine}} output"),
+                Query(f"{rate(server.PROMPT_TOKENS)} / {rate(server.TTFT + '_count')}", "{{engine}} input"),
+                Query(f"{rate(server.OUTPUT_TOKENS)} / {rate(server.TTFT + '_count')}", "{{engine}} output"),
             ],
             dashed=["input"],
         ),
@@ -214,7 +196,7 @@ def _traffic() -> list[Panel]:
             "Finished requests by outcome, all chosen engines together. `rejected`: the queue was full; `cancelled`: "
             "the client disconnected; `timeout`: the deadline passed.",
             "reqps",
-            [Query(rate(REQUESTS, by="outcome"), "{{outcome}}")],
+            [Query(rate(server.REQUESTS, by="outcome"), "{{outcome}}")],
             stacked=True,
             colours=OUTCOME_COLOURS,
         ),
@@ -228,34 +210,34 @@ def _latency() -> list[Panel]:
             "From the request's arrival to its first token, queueing included: p50 dotted, p95 dashed, p99 solid. The "
             "grey line is the threshold chosen above.",
             "s",
-            [*percentiles(TTFT), Query("vector($slo_ttft)", "SLO")],
+            [*percentiles(server.TTFT), Query("vector($slo_ttft)", "SLO")],
         ),
         lines(
             "TPOT in the server",
             "Per request: time after the first token, divided by the tokens after the first. Its inverse is the speed "
             "that one user sees; people read 5 to 10 tokens per second.",
             "s",
-            percentiles(TPOT),
+            percentiles(server.TPOT),
         ),
         lines(
             "ICL: inter-chunk latency",
             "Gaps between successive chunks, pooled over all requests, so long answers weigh more. A chunk may hold "
             "several tokens. Stalls that TPOT averages away show here.",
             "s",
-            percentiles(ICL),
+            percentiles(server.ICL),
         ),
         lines(
             "E2E in the server",
             "From the request's arrival to its last token. Grows with the length of the answers, so compare it only at "
             "equal lengths. The grey line is the threshold chosen above.",
             "s",
-            [*percentiles(E2E), Query("vector($slo_e2e)", "SLO")],
+            [*percentiles(server.E2E), Query("vector($slo_e2e)", "SLO")],
         ),
         spread(
             "TTFT distribution",
             "How many requests fell into each bucket of time to first token. Two bands mean two kinds of request, for "
             "example served at once and queued.",
-            Query(f"sum by (le) (increase({TTFT}_bucket{{{CHOSEN}}}{WINDOW}))", "{{le}}"),
+            Query(f"sum by (le) (increase({server.TTFT}_bucket{{{CHOSEN}}}{WINDOW}))", "{{le}}"),
         ),
     ]
 
@@ -265,7 +247,7 @@ def _process() -> list[Panel]:
         labels_table(
             "What is running",
             "Engine, model and number format of each server. They must be known for a fair comparison.",
-            Query(f"enginebench_build_info{{{CHOSEN}}}"),
+            Query(f"{server.BUILD_INFO}{{{CHOSEN}}}"),
             {
                 "instance": "server",
                 "engine": "engine",
@@ -281,8 +263,8 @@ def _process() -> list[Panel]:
             "one core: near 1 (orange: 0.9) it is the limit, not the engine.",
             "suffix: cores",
             [
-                Query(rate("enginebench_engine_cpu_seconds_total"), "{{engine}} engine"),
-                Query(rate("process_cpu_seconds_total", by="instance", chosen=ON_INSTANCE), "{{instance}} server"),
+                Query(rate(server.ENGINE_CPU), "{{engine}} engine"),
+                Query(rate(server.SERVER_CPU, by="instance", chosen=ON_INSTANCE), "{{instance}} server"),
             ],
             steps=[(None, GREEN), (0.9, ORANGE)],
             dashed=["server"],
@@ -293,9 +275,9 @@ def _process() -> list[Panel]:
             "climbs under steady load is a leak.",
             "bytes",
             [
-                Query(gauge("enginebench_engine_memory_bytes"), "{{engine}} engine"),
-                Query(gauge("enginebench_engine_memory_peak_bytes"), "{{engine}} peak"),
-                Query(f"process_resident_memory_bytes{{{ON_INSTANCE}}}", "{{instance}} server"),
+                Query(gauge(server.ENGINE_MEMORY), "{{engine}} engine"),
+                Query(gauge(server.ENGINE_MEMORY_PEAK), "{{engine}} peak"),
+                Query(f"{server.SERVER_MEMORY}{{{ON_INSTANCE}}}", "{{instance}} server"),
             ],
             dashed=["server"],
             dotted=["peak"],

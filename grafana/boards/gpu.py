@@ -8,9 +8,9 @@ from grafana import variables
 from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import BLUE, BY_GPU, BY_REASON, GREEN, ORANGE, RED
 from grafana.panels import ABSENT, Panel, Steps, lines, sentence, tile
-from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, STAGE, WINDOW, Query, rate
+from grafana.promql import GPU, ON_INSTANCE, OUTPUT_TOKENS, STAGE, WINDOW, Query, rate
 
-BUT_CAPPED = f'max_over_time(enginebench_gpu_throttled{{{ON_INSTANCE},reason!="power_cap"}}{STAGE})'
+BUT_CAPPED = f'max_over_time({GPU}throttled{{{ON_INSTANCE},reason!="power_cap"}}{STAGE})'
 HOT = 85  # °C; most GPUs lower their clock rates above
 _lines = partial(lines, palette=BY_GPU, empty=ABSENT)
 
@@ -182,7 +182,7 @@ def _links() -> list[Panel]:
             "by their Xid number (dashed). Any of them makes a run doubtful.",
             "short",
             [
-                Query(f'enginebench_gpu_ecc_errors_total{{{ON_INSTANCE},kind="uncorrected"}}', f"{EACH} ECC"),
+                Query(f'{GPU}ecc_errors_total{{{ON_INSTANCE},kind="uncorrected"}}', f"{EACH} ECC"),
                 Query(_of("xid_errors_total"), f"{EACH} Xid {{{{xid}}}}"),
             ],
             steps=[(None, GREEN), (1, ORANGE)],
@@ -195,7 +195,7 @@ EACH = "{{instance}} GPU {{gpu}}"
 
 
 def _of(name: str) -> str:
-    return f"enginebench_gpu_{name}{{{ON_INSTANCE}}}"
+    return f"{GPU}{name}{{{ON_INSTANCE}}}"
 
 
 def _in_stage(name: str, statistic: str) -> str:
@@ -215,8 +215,8 @@ def _link(direction: str) -> str:
 
 def _energy_per_token(window: str) -> str:
     """Join by host, because DCGM's exporter has another port than the engines."""
-    # Two servers of a host may report the same GPU.
-    energy = rate("enginebench_gpu_energy_joules_total", "instance, gpu", "", ON_INSTANCE, window)
+    # Two servers on a host may report the same GPU.
+    energy = rate(f"{GPU}energy_joules_total", "instance, gpu", "", ON_INSTANCE, window)
     energy = f"sum by (host) (max by (host, gpu) ({_with_host(energy)}))"
     tokens = _with_host(rate(OUTPUT_TOKENS, "instance", "", 'instance!=""', window))
     return f"{energy} / (sum by (host) ({tokens}) > 0)"

@@ -22,7 +22,7 @@ PRESETS = {
     "nsys": "nsys profile --trace=cuda,nvtx --trace-fork-before-exec=true --sample=none --cpuctxsw=none "
     "--force-overwrite=true --output {output} {command}",
 }
-SECONDS = 10.0  # of load, for a profiler that starts the engine and ends with it
+SECONDS = 10.0  # seconds of load for a profiler that starts the engine and ends with it
 LIMIT = 600.0  # seconds for a profiler that attaches
 ASIDE = ("/bin/sh", "-c", 'exec 9>&1 1>&2; exec "$@"', "sh")  # standard output is the engine's protocol
 RESTORED = ("/bin/sh", "-c", 'exec "$@" 1>&9 9>&-', "sh")

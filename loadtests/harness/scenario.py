@@ -79,10 +79,14 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             return None
         return read_trace(str(Path(self.trace).absolute()))
 
+    def rows(self) -> Trace | None:
+        """Return what is read of the dataset; `None` without one. Raises `UserMistake`."""
+        return dataset(self.dataset) if self.dataset else None
+
     def recorded(self) -> Trace | None:
         """Return the trace or the dataset; `None` if prompts are generated. Raises `UserMistake`, also for rows that
         only another API accepts."""
-        recorded = self.played() or (dataset(self.dataset) if self.dataset else None)
+        recorded = self.played() or self.rows()
         for request in recorded.requests if recorded is not None else ():
             if request.fields and self.endpoint != "chat":
                 names = in_words([f"`{name}`" for name in request.fields])

@@ -17,6 +17,7 @@ from servers.gpu.nvml import NvmlDriver
 
 log = logging.getLogger("enginebench.gpu")
 
+DRIVERS: tuple[Callable[[], Driver], ...] = (NvmlDriver, AmdDriver)  # a vendor each
 STALE = 5.0  # seconds, or periods if longer, after which a reading expires
 
 
@@ -45,7 +46,7 @@ class GpuCollector(Collector):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        for driver in self._drivers if self._drivers is not None else (NvmlDriver(), AmdDriver()):
+        for driver in self._drivers if self._drivers is not None else [make() for make in DRIVERS]:
             try:
                 self._gpus += [(driver, gpu) for gpu in driver.open()]
             except NoDriver as reason:

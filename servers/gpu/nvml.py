@@ -101,7 +101,7 @@ class NvmlDevice(Device):
         self.uuid = str(self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "")
 
     def read(self) -> Reading:
-        if ("memory_used_bytes",) not in self._quantities:  # of a sliced GPU, whose slices report their own processes
+        if ("memory_used_bytes",) not in self._quantities:  # a sliced GPU, whose slices report their own processes
             return super().read()
         processes = self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetComputeRunningProcesses(gpu)) or ()
         used: dict[Key, float] = {
@@ -138,7 +138,7 @@ class Board(NvmlDevice):
 
 
 class Slice(NvmlDevice):
-    """A MIG slice. It has memory and activity of its own; NVML does not report its utilisation."""
+    """A MIG slice. It has its own memory and activity; NVML does not report its utilisation."""
 
     def __init__(self, nvml: Api, board: Handle, handle: Handle, number: str) -> None:
         instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
@@ -174,7 +174,7 @@ class NvmlDriver:
             try:
                 board = Board(nvml, number)
                 parts += [board, *board.slices()]
-            except nvml.NVMLError as error:  # one that has fallen off the bus, among others that work
+            except nvml.NVMLError as error:  # a GPU has fallen off the bus; others may work
                 logger.warning("GPU %d has no metrics: %s.", number, error)
         return select_named(parts, self._visible)
 

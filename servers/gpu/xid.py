@@ -1,4 +1,4 @@
-"""Xid errors: what the driver reports when something went wrong on a GPU, from a fault in a kernel to a lost device."""
+"""Xid errors: the driver's reports of errors on a GPU, from a fault in a kernel to a lost device."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from servers.gpu.families import Api, Handle, Reading
 
 
 class XidErrors:
-    """Count the events of a device. NVML keeps them until they are read, so that none is missed. Each device has a set
-    of its own: a lost GPU does not answer which one it is."""
+    """Count the events of a device. NVML keeps them until they are read, so that none is missed. Each device has its
+    own set of events, because a lost GPU cannot be identified in a common one."""
 
     def __init__(self, nvml: Api, handle: Handle) -> None:
         self._nvml = nvml

@@ -37,8 +37,8 @@ def check_headers(headers: Headers, settings: ServerSettings) -> None:
 
 
 async def read_body(receive: Receive, most: int) -> bytes:
-    """Return the whole body. Raises `ApiError` 413 above `most` bytes, and `ClientGone`. uvicorn discards what is not
-    read."""
+    """Return the whole body. Raises `ApiError` 413 above `most` bytes, and `ClientGone`. uvicorn discards the
+    rest."""
     parts, size, more = [], 0, True
     while more:
         message = await receive()

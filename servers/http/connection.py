@@ -22,7 +22,7 @@ PART = 16 * 1024  # bytes
 TIMEOUT = 60.0  # seconds from the first read of a request to its end
 MAX_PIPELINED = 256  # requests that wait for the answers before theirs
 OFFERS = {b"upgrade", b"http2-settings"}  # headers, and options of the header Connection
-READ_AHEAD = 1024 * 1024  # bytes of such requests; only by reading on is it noticed that a client leaves
+READ_AHEAD = 1024 * 1024  # bytes of such requests; only further reads notice that a client leaves
 
 TOO_LARGE = ApiError(
     431, f"A request's head, chunk extensions and trailers are limited to {MAX_HEAD} bytes.", code="head_too_large"
@@ -90,7 +90,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("the parser stops here")
         if self.parser.should_upgrade():
             return
-        # A part may hold the end of the previous request; what follows it is not counted.
+        # A part may hold the end of the previous request; the bytes after it are not counted.
         if self._framing > MAX_HEAD - PART and self._head_size() > MAX_HEAD:
             self._refuse(TOO_LARGE)
             raise ValueError("the parser stops here")
@@ -116,7 +116,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._unanswered.popleft()
         super().on_response_complete()
-        self._await_rest()  # of the request behind it, of which nothing may arrive any more
+        self._await_rest()  # the next request may have begun, and no more of it may arrive
 
     def send_400_response(self, msg: str) -> None:
         """Called when the parser has stopped."""

@@ -156,7 +156,7 @@ class CompletionRequest(GenerationBody, kw_only=True):
 
 
 class TokenizeRequest(Body, kw_only=True):
-    """A request to `/tokenize`, as vLLM has it: either `prompt` or `messages`."""
+    """A request to `/tokenize` in vLLM's form: either `prompt` or `messages`."""
 
     prompt: str | None = None
     messages: Raw | UnsetType = UNSET
@@ -242,6 +242,6 @@ def _refuse_if_used(raw: Raw | UnsetType, accepted: tuple[Any, ...], where: str)
 
 
 def _same_type(value: object, choice: object) -> bool:
-    """Compare types as JSON has them, with one type of number; `true` is not a number."""
+    """Return whether two values have the same JSON type: there is one type of number, and `true` is not a number."""
     numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (value, choice))
     return numbers or type(value) is type(choice)

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from servers.http.api_errors import ApiError, bad_request
 
-OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
+OTHER_VALUES = 1000  # commas of a body in addition to its prompt's
 MAX_NAME = 100  # characters of a client's text in an error
 JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 TOO_LONG = "context_length_exceeded"

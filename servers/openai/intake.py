@@ -31,7 +31,7 @@ from servers.openai.prompts import Tokenizer
 from servers.openai.wire import ChatWire, Endpoint, TextWire, Wire
 from servers.settings import ServerSettings
 
-DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
+DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; a chat's is the rest of the context
 LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
 MAX_TOKENS = 10**9  # a limit above any context; an error cannot show a number of more than 4,300 digits
 SHAPES: dict[Endpoint, type[GenerationBody]] = {"chat": ChatRequest, "completions": CompletionRequest}

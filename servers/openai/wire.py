@@ -206,7 +206,7 @@ class TextWire(Wire):
         are not repeated."""
         super().__init__(*args, **kwargs)
         self._first = [] if first is None else [first]
-        self._offset = len(self._echo)  # of the next token in the text
+        self._offset = len(self._echo)  # offset of the next token in the text
         self._characters = getincrementaldecoder("utf-8")("replace")  # a token may be a part of a character
 
     def opening(self) -> bytes:
@@ -239,7 +239,7 @@ class TextWire(Wire):
 
 
 def _one_line(document: dict[str, Any]) -> bytes:
-    """Return JSON that a client splits into lines nowhere, whatever it takes for the end of a line."""
+    """Return JSON without any line ends, including Unicode's, at which a client could split it."""
     line = _json(document)
     if not line.isascii():
         for character in LINE_ENDS:
@@ -248,7 +248,7 @@ def _one_line(document: dict[str, Any]) -> bytes:
 
 
 def _alternatives(token: TokenLogprob) -> dict[str, float]:
-    """Return the likeliest token of each text, and the sampled one."""
+    """Return log-probabilities by text: of the sampled token, and of the likeliest token with each text."""
     alternatives: dict[str, float] = {}
     for text, logprob, *_ in token.top:
         alternatives.setdefault(text, logprob)
@@ -264,5 +264,5 @@ def _token(token: str, logprob: float, data: Sequence[int] | None = None) -> dic
 
 
 def _bytes_of(token: str, data: Sequence[int] | None) -> bytes:
-    """`data` are the token's bytes if they differ from those of the text, as in a part of a character."""
+    """Return the token's bytes: `data`, which is set for a part of a character, or the text's bytes."""
     return token.encode() if data is None else bytes(data)

@@ -184,8 +184,8 @@ def test_the_next_command_repeats_the_requests_of_its_scenario(runs: list[RunSum
     facts: dict[str, Any] = {"scenario": "conversation", "command": words, "url": "http://h:8000"}
     slow = of_label(runs, "slow")
     changed = [replace(run, **facts, workload={**run.workload, "output_tokens": "1"}) for run in slow]
-    command = run_command(frame_of(changed), "slow", "capacity", "--by", "users")
-    assert command[:7] == ("enginebench", "run", "conversation", "--url", "http://h:8000", "--by", "users")
+    command = run_command(frame_of(changed), "slow", "capacity", "--by", "agents")
+    assert command[:7] == ("enginebench", "run", "conversation", "--url", "http://h:8000", "--by", "agents")
     assert command[-2:] == ("--turns=4", "--output-tokens=1")
     with_rows = [replace(run, command=("enginebench", "run", "rate", "--dataset", "a.jsonl")) for run in changed]
     command = run_command(frame_of([replace(run, scenario="rate") for run in with_rows]), "slow", "rate")

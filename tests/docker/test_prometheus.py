@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebench.records.findings.kinds import KIND_BY_NAME
-from enginebench.records.findings.load_generator import LATE
 from enginebench.records.metrics import MOMENTARY, QUANTITIES, TOTALS
-from grafana import load_promql
 from loadtests.harness.command.server_process import PORTS
 from loadtests.harness.live.metric_families import EXPORTED, PREFIX, name_of
 from loadtests.harness.settings.run_settings import EXPORTER_PORTS, RunSettings
@@ -83,16 +80,3 @@ def test_only_what_a_load_test_exports_is_asked_for() -> None:
     asked = {name for file in files for name in re.findall(rf"(?<![:\w]){PREFIX}(\w+)", file.read_text())}
     assert asked <= known
     assert len(asked) > 10
-
-
-def test_a_late_load_generator_is_judged_by_the_reports_finding_alone() -> None:
-    kind = KIND_BY_NAME["load_generator_late"].name
-    (alert,) = re.findall(r"alert: EnginebenchGeneratorLate\n(.*?)for:", (FOLDER / "rules/load.yml").read_text(), re.S)
-    for asked in (alert, load_promql.late()):
-        assert f'kind="{kind}"' in asked
-        assert not re.search(r"\d\.\d", asked), "no limit of its own"
-    share, seconds = LATE[0][1], LATE[0][0]
-    assert re.fullmatch(rf"min \(clamp_min\({share} \* \(.*\), {seconds}\)\)", load_promql.late_budget())
-    boards = "".join(path.read_text() for path in (FOLDER.parents[1] / "grafana" / "boards").glob("*.py"))
-    assert "0.005" not in boards
-    assert "5 ms" not in boards

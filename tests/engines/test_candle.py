@@ -5,32 +5,31 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import EngineInfo
 from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.models.to_gguf import Format, gguf_of
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.text.detokenize import tokenizer_of
-from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import Reference
-from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
+from tests.support.engines.rust_answers import PROMPT, answer, first_words, text
 from tests.support.engines.small_model import small_model
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
 
 pytestmark = pytest.mark.xdist_group("candle")
 
 
-def test_answers_in_a_full_cache_are_those_of_an_empty_one(
-    rust_program: Callable[[str], Path], background: BackgroundLoop
-) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def candle(rust_program: Callable[[str], Path]) -> Path:
+    return rust_program("candle")
+
+
+async def test_answers_in_a_full_cache_are_those_of_an_empty_one() -> None:
     """130 tokens of keys and values are wanted and 60 allowed: requests wait, and some are computed again."""
-    rust_program("candle")
     model = small_model()
     prompts = [tuple((37 * at + 991 * number) % 15_000 for at in range(10)) for number in range(5)]
     options = {"dtype": "float32", "device": "cpu", "concurrency": "8"}
@@ -45,57 +44,23 @@ def test_answers_in_a_full_cache_are_those_of_an_empty_one(
         finally:
             await engine.stop()
 
-    context_length, together = background.run(answers(True, kv_tokens="60"))
-    _, alone = background.run(answers(False))
+    context_length, together = await answers(True, kv_tokens="60")
+    _, alone = await answers(False)
     assert context_length == 60
     assert len(set(alone)) == 5
     assert sum(one == other for one, other in zip(together, alone, strict=True)) >= 4, "a tie may fall either way"
 
 
-def test_one_request_at_a_time_is_candle_transformers(
-    rust_program: Callable[[str], Path], prompts: list[tuple[int, ...]], background: BackgroundLoop
-) -> None:
-    rust_program("candle")
-
-    async def ask() -> tuple[EngineInfo, str]:
-        engine = load_engine("candle", fetch_model(), {"device": "cpu"})
-        info = await engine.start()
-        try:
-            return info, text(await answer(engine, prompts[0], max_tokens=16))
-        finally:
-            await engine.stop()
-
-    info, said = background.run(ask())
+async def test_one_request_at_a_time_is_candle_transformers(prompts: list[tuple[int, ...]]) -> None:
+    engine = load_engine("candle", fetch_model(), {"device": "cpu"})
+    info = await engine.start()
+    try:
+        said = text(await answer(engine, prompts[0], max_tokens=16))
+    finally:
+        await engine.stop()
     assert (info.dtype, info.batching, info.max_concurrency) == ("float32", "none", 1)
     assert info.options["decoder"] == "candle-transformers llama"
     assert said.startswith(" a wise old woman named Elara")
-
-
-@pytest.mark.parametrize(
-    ("family", "differs"),
-    [
-        pytest.param("llama", {}, id="Llama"),
-        pytest.param("mistral", {"head_dim": 32, "sliding_window": 32}, id="Mistral, up to its sliding window"),
-        pytest.param("phi3", {"sliding_window": None}, id="Phi-3"),
-        pytest.param("qwen2", {}, id="Qwen2"),
-        pytest.param("qwen3", {"head_dim": 32}, id="Qwen3"),
-        pytest.param("gemma", {"head_dim": 64}, id="Gemma"),
-        pytest.param("gemma2", {"head_dim": 64, "query_pre_attn_scalar": 64}, id="Gemma 2"),
-        pytest.param("mamba", {"state_size": 16}, id="Mamba"),
-    ],
-)
-def test_candle_transformers_say_what_transformers_says(
-    family: str,
-    differs: dict[str, Any],
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-    tmp_path: Path,
-) -> None:
-    rust_program("candle")
-    model, reference = write_tiny(tmp_path, family, **differs)
-    dtype, (chunk,) = first_words("candle", model, {"dtype": "float32"}, PROMPT, background)
-    assert dtype == "float32"
-    assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
 
 
 def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer, within: float) -> None:
@@ -108,83 +73,35 @@ def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer
 
 
 @pytest.mark.parametrize(
-    ("format", "within"),
+    ("format", "of_file", "within"),
     [
-        pytest.param("float32", 1e-3, id="floats as they are"),
-        pytest.param("float16", 1e-3, id="half floats"),
-        pytest.param("q8_0", 0.3, id="bytes"),
-        pytest.param("q4_0", 0.3, id="four bits"),
+        pytest.param("float32", True, 1e-3, id="floats as they are"),
+        pytest.param("float16", True, 1e-3, id="half floats"),
+        pytest.param("q8_0", True, 0.3, id="bytes"),
+        pytest.param("q4_0", True, 0.3, id="four bits"),
+        *(pytest.param(dtype, False, 0.3, id=f"{dtype} while loading") for dtype in ("bfloat16", "float16", "q8_0")),
     ],
 )
-def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
-    format: Format,
-    within: float,
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-    tmp_path: Path,
+async def test_rounded_weights_say_in_candle_what_they_say_in_transformers(
+    format: Format, of_file: bool, within: float, tmp_path: Path
 ) -> None:
-    """Quantised products round the tokens too, each block of 32 numbers to bytes."""
-    rust_program("candle")
+    """Those of a GGUF file, or rounded while loading as the package of GGUF rounds them. Quantised products round the
+    tokens too, each block of 32 numbers to bytes."""
     model, _ = write_tiny(tmp_path, "llama")
     file = gguf_of(model, format)
-    dtype, (chunk,) = first_words("candle", replace(model, gguf=file), {}, PROMPT, background, logprobs=20)
+    options: dict[str, str] = {} if of_file else {"dtype": format}
+    given = replace(model, gguf=file) if of_file else model
+    dtype, (chunk,) = await first_words("candle", given, options, PROMPT, logprobs=20)
     assert dtype == format
     assert_near(chunk, Reference.of_gguf(file).likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), within)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "q8_0"])
-def test_weights_are_rounded_while_loading(
-    dtype: Format,
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-    tmp_path: Path,
-) -> None:
-    """As the package of GGUF rounds them."""
-    rust_program("candle")
-    model, _ = write_tiny(tmp_path, "llama")
-    rounded = Reference.of_gguf(gguf_of(model, dtype))
-    kept, (chunk,) = first_words("candle", model, {"dtype": dtype}, PROMPT, background, logprobs=20)
-    assert kept == dtype
-    assert_near(chunk, rounded.likeliest(PROMPT, VOCABULARY), tokenizer_of(model.folder), 0.3)
-
-
-def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(
-    rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
-) -> None:
-    rust_program("candle")
+async def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(tmp_path: Path) -> None:
     model, _ = write_tiny(tmp_path, "llama", hidden_size=48)
     with pytest.raises(EngineUnavailable, match=r"q8_0 needs .* blocks of 32, and this model has 48; use dtype"):
-        first_words("candle", model, {"dtype": "q8_0"}, PROMPT, background)
+        await first_words("candle", model, {"dtype": "q8_0"}, PROMPT)
 
 
-def test_the_presets_run_with_random_weights(
-    rust_program: Callable[[str], Path], prompts: list[tuple[int, ...]], background: BackgroundLoop
-) -> None:
-    rust_program("candle")
-    kept, chunks = first_words(
-        "candle", fetch_model("random:llama-3.2-tiny"), {"dtype": "q8_0"}, prompts[0], background
-    )
+async def test_the_presets_run_with_random_weights(prompts: list[tuple[int, ...]]) -> None:
+    kept, chunks = await first_words("candle", fetch_model("random:llama-3.2-tiny"), {"dtype": "q8_0"}, prompts[0])
     assert (kept, sum(chunk.tokens for chunk in chunks)) == ("q8_0", 1)
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "sentence"),
-    [
-        pytest.param(
-            "random:gpt2", {}, r"candle runs the families llama, .* here, and this model is a gpt2", id="GPT-2"
-        ),
-        pytest.param("random:mamba-130m", {"concurrency": "2"}, "mamba one request at a time", id="Mamba in a batch"),
-        pytest.param("smollm2-135m", {"dtype": "gguf"}, "is not a GGUF file", id="a GGUF file that is not one"),
-        pytest.param("smollm2-135m", {"device": "cuda:7"}, "built without it, or the machine has none", id="no GPU"),
-    ],
-)
-def test_what_it_cannot_run_is_refused_with_a_sentence(
-    model: str,
-    options: dict[str, str],
-    sentence: str,
-    rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
-) -> None:
-    rust_program("candle")
-    with pytest.raises(EngineUnavailable, match=sentence):
-        first_words("candle", fetch_model(model), options, PROMPT, background)

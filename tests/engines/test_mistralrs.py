@@ -12,8 +12,6 @@ from engines.contract.base import Chunk, GenerateRequest, Model
 from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.mistralrs import MistralRsEngine, MistralRsOptions, built_for
 from engines.models.fetch import fetch_model
-from engines.models.presets import PRESETS
-from engines.models.random_model import with_weights
 from engines.text.detokenize import tokenizer_of
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
@@ -90,12 +88,6 @@ def test_every_token_is_counted_once(loaded: Loaded, prompt: str, settings: dict
     assert max(chunk.tokens for chunk in chunks) <= 4, "tokens are counted with the character that they made"
 
 
-def test_the_answer_ends_like_those_of_other_engines(loaded: Loaded) -> None:
-    chunks = loaded.chunks()
-    assert "".join(chunk.text for chunk in chunks) == "The capital of France is Paris."
-    assert (chunks[-1].text, chunks[-1].tokens, chunks[-1].finish_reason) == ("", 1, "stop")
-
-
 def test_an_answer_begins_with_the_white_space_that_the_model_gives_it(loaded: Loaded) -> None:
     """mistral.rs itself cuts it off: every completion of plain text would differ from those of other engines."""
     answers = [
@@ -150,17 +142,6 @@ def test_what_a_wheel_was_built_for_is_read_from_it(tmp_path: Path) -> None:
     for device, code in extensions.items():
         (tmp_path / f"{device}.so").write_bytes(code)
         assert built_for(tmp_path / f"{device}.so") == device
-
-
-def test_random_weights_come_from_a_file_that_is_written_once() -> None:
-    name = "llama-3.2-tiny"
-    model = with_weights(fetch_model(f"random:{name}"))
-    weights = model.folder / "model.safetensors"
-    inode = weights.stat().st_ino
-    assert not model.random_weights
-    assert weights.stat().st_size == pytest.approx(2 * PRESETS[name].parameters, rel=0.001)
-    info = MistralRsEngine(fetch_model(f"random:{name}"), MistralRsOptions()).load()
-    assert (info.model, weights.stat().st_ino) == (f"random:{name}", inode)
 
 
 def test_an_architecture_it_does_not_know_is_refused_with_those_it_knows(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import sys
 import threading
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -96,78 +97,55 @@ class Stepped(OpenVinoEngine):
         return Sequence(request.prompt_token_ids, generation, Text(), StopStrings(request.stop), request.min_tokens)  # type: ignore[arg-type]
 
 
-def stepped(pipeline: Pipeline) -> Stepped:
+@pytest.fixture
+def engine(pipeline: Pipeline) -> Iterator[Stepped]:
     engine = Stepped(pipeline)
     engine.load()
-    return engine
+    yield engine
+    engine.close()
 
 
 async def answer(engine: Stepped, tokens: int, **settings: Any) -> list[Chunk]:
     return [chunk async for chunk in engine.generate(GenerateRequest("", (1, 2), tokens, **settings))]
 
 
-def test_requests_join_and_leave_between_steps_on_one_thread(pipeline: Pipeline) -> None:
-    async def main() -> None:
-        engine = stepped(pipeline)
-        first, second = await asyncio.gather(answer(engine, 5), answer(engine, 2))
-        assert [chunk.text for chunk in first] == ["4", "3", "2", "1", "0"]
-        assert [chunk.finish_reason for chunk in second] == [None, "length"]
-        assert await answer(engine, 1) == [Chunk("0", 1, "length")]
-        engine.close()
-        assert pipeline.threads == {"steps"}
-
-    asyncio.run(main())
+async def test_requests_join_and_leave_between_steps_on_one_thread(pipeline: Pipeline, engine: Stepped) -> None:
+    first, second = await asyncio.gather(answer(engine, 5), answer(engine, 2))
+    assert [chunk.text for chunk in first] == ["4", "3", "2", "1", "0"]
+    assert [chunk.finish_reason for chunk in second] == [None, "length"]
+    assert await answer(engine, 1) == [Chunk("0", 1, "length")]
+    assert pipeline.threads == {"steps"}
 
 
-def test_a_request_that_is_left_is_cancelled(pipeline: Pipeline) -> None:
-    async def main() -> None:
-        engine = stepped(pipeline)
-        running = engine.generate(GenerateRequest("", (1,), 10**9))
-        await anext(running)
-        async with asyncio.timeout(10):
-            await running.aclose()  # type: ignore[attr-defined]
-        assert pipeline.handles[0].cancelled
-        assert await answer(engine, 1) == [Chunk("0", 1, "length")]
-        engine.close()
-
-    asyncio.run(main())
+async def test_a_request_that_is_left_is_cancelled(pipeline: Pipeline, engine: Stepped) -> None:
+    running = engine.generate(GenerateRequest("", (1,), 10**9))
+    await anext(running)
+    async with asyncio.timeout(10):
+        await running.aclose()  # type: ignore[attr-defined]
+    assert pipeline.handles[0].cancelled
+    assert await answer(engine, 1) == [Chunk("0", 1, "length")]
 
 
-def test_a_request_that_does_not_fit_into_the_cache_fails_alone(pipeline: Pipeline) -> None:
-    async def main() -> None:
-        engine = stepped(pipeline)
-        async with asyncio.timeout(10):
-            large, small = await asyncio.gather(answer(engine, 10**11), answer(engine, 2), return_exceptions=True)
-        assert isinstance(large, EngineError)
-        assert "kv_gib" in str(large)
-        assert isinstance(small, list)
-        assert small[-1].finish_reason == "length"
-        engine.close()
-
-    asyncio.run(main())
+async def test_a_request_that_does_not_fit_into_the_cache_fails_alone(engine: Stepped) -> None:
+    async with asyncio.timeout(10):
+        large, small = await asyncio.gather(answer(engine, 10**11), answer(engine, 2), return_exceptions=True)
+    assert isinstance(large, EngineError)
+    assert "kv_gib" in str(large)
+    assert isinstance(small, list)
+    assert small[-1].finish_reason == "length"
 
 
-def test_a_stop_string_ends_the_request_in_the_pipeline_too(pipeline: Pipeline) -> None:
-    async def main() -> None:
-        engine = stepped(pipeline)
-        chunks = await answer(engine, 9, stop=("65",))
-        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("87", "stop")
-        assert pipeline.handles[0].cancelled
-        engine.close()
-
-    asyncio.run(main())
+async def test_a_stop_string_ends_the_request_in_the_pipeline_too(pipeline: Pipeline, engine: Stepped) -> None:
+    chunks = await answer(engine, 9, stop=("65",))
+    assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("87", "stop")
+    assert pipeline.handles[0].cancelled
 
 
-def test_stop_strings_are_looked_for_after_the_least_tokens(pipeline: Pipeline) -> None:
-    async def main() -> None:
-        engine = stepped(pipeline)
-        chunks = await answer(engine, 9, stop=("6", "3"), min_tokens=4)
-        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("87654", "stop")
-        chunks = await answer(engine, 4, stop=("0",), min_tokens=4)
-        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("3210", "length")
-        engine.close()
-
-    asyncio.run(main())
+async def test_stop_strings_are_looked_for_after_the_least_tokens(engine: Stepped) -> None:
+    chunks = await answer(engine, 9, stop=("6", "3"), min_tokens=4)
+    assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("87654", "stop")
+    chunks = await answer(engine, 4, stop=("0",), min_tokens=4)
+    assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == ("3210", "length")
 
 
 def test_without_a_seed_every_request_draws_its_own_numbers(
@@ -183,13 +161,9 @@ def test_without_a_seed_every_request_draws_its_own_numbers(
     assert engine._generation(dataclasses.replace(asked, seed=7)).rng_seed == 7
 
 
-def test_a_pipeline_that_fails_ends_every_request(pipeline: Pipeline) -> None:
-    async def main() -> None:
-        engine = stepped(pipeline)
-        pipeline.breaks = True
-        with pytest.raises(FatalError, match="OpenVINO failed: out of memory"):
-            await answer(engine, 3)
-        with pytest.raises(EngineUnavailable, match="OpenVINO has stopped"):
-            await answer(engine, 3)
-
-    asyncio.run(main())
+async def test_a_pipeline_that_fails_ends_every_request(pipeline: Pipeline, engine: Stepped) -> None:
+    pipeline.breaks = True
+    with pytest.raises(FatalError, match="OpenVINO failed: out of memory"):
+        await answer(engine, 3)
+    with pytest.raises(EngineUnavailable, match="OpenVINO has stopped"):
+        await answer(engine, 3)

@@ -1,15 +1,16 @@
 """The unoptimised baseline: the right tokens, and all the work that it is meant to waste."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engines.contract.base import EngineInfo, GenerateRequest
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.process.engine_loading import load_engine
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
+from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
 from tests.support.engines.torch_when_used import torch
@@ -26,26 +27,20 @@ def loaded(folder: Path, model_type: str, **differs: Any) -> tuple[PytorchBaseli
     return engine, reference
 
 
-def test_it_is_not_warmed_up_and_others_are() -> None:
+async def test_it_is_not_warmed_up_and_others_are() -> None:
     """What the server asks for before it is ready."""
+    warmed: list[str] = []
 
-    async def main() -> list[int]:
-        answered: list[int] = []
-        baseline = load_engine("pytorch-baseline", fetch_model("random:unoptimized-512"), {"device": "cpu"})
-        for engine in (baseline, load_engine("fake", None, {})):
-            asked: list[EngineInfo] = []
+    def warm_up(info: EngineInfo) -> GenerateRequest:
+        warmed.append(info.name)
+        return GenerateRequest("", (1, 2), 2)
 
-            def warm_up(info: EngineInfo, asked: list[EngineInfo] = asked) -> GenerateRequest:
-                asked.append(info)
-                return GenerateRequest("", (1, 2), 2)
-
-            engine.warm_up = warm_up
-            await engine.start()
-            await engine.stop()
-            answered.append(len(asked))
-        return answered
-
-    assert asyncio.run(main()) == [0, 1]
+    baseline = load_engine("pytorch-baseline", fetch_model("random:unoptimized-512"), {"device": "cpu"})
+    for engine in (baseline, load_engine("fake", None, {})):
+        engine.warm_up = warm_up
+        await engine.start()
+        await engine.stop()
+    assert warmed == ["fake"]
 
 
 def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[int]:
@@ -95,6 +90,19 @@ def test_each_token_reads_the_whole_sequence_and_waits_after_each_layer(
     assert len(waits) == LAYERS * 5
 
 
+def test_a_cold_request_has_a_process_of_its_own(tmp_path: Path) -> None:
+    model, _ = write_tiny(tmp_path, "llama")
+    request = GenerateRequest("", tuple(prompt(0, 5)), 4, ignore_eos=True)
+    warm, cold = (PytorchBaselineEngine(model, BaselineOptions(device="cpu", cold=cold)) for cold in (False, True))
+    warm.load()
+    cold.load()
+    assert not hasattr(cold, "network"), "nothing is loaded before a request comes"
+    there, here = (list(engine.generate_blocking(request)) for engine in (cold, warm))
+    assert "".join(chunk.text for chunk in there) == "".join(chunk.text for chunk in here)
+    assert [chunk.tokens for chunk in there] == [1, 1, 1, 1, 0]
+    assert there[-1].finish_reason == "length"
+
+
 @pytest.mark.parametrize("device", ["cuda:1", "mps"])
 def test_a_wait_is_for_the_device_that_computes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one, a layer's operations on a GPU run beside the next layer's launches."""
@@ -105,6 +113,21 @@ def test_a_wait_is_for_the_device_that_computes(device: str, monkeypatch: pytest
     synchronize(torch.device("cpu"))
     synchronize(torch.device(device))
     assert waited == [torch.device(device)]
+
+
+def test_a_cold_engine_says_on_which_device_its_requests_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By which its memory on a GPU is counted."""
+    install(monkeypatch, [Gpu()])
+    engine = PytorchBaselineEngine(fetch_model("random:unoptimized-512"), BaselineOptions(cold=True))
+    assert engine.load().device == "cuda"
+
+
+def test_a_cold_request_that_fails_says_why(tmp_path: Path) -> None:
+    model, _ = write_tiny(tmp_path, "llama")
+    engine = PytorchBaselineEngine(model, BaselineOptions(device="cuda:99", cold=True))
+    engine.load()
+    with pytest.raises(EngineUnavailable, match=r"no device `cuda:99`: torch finds \d+ CUDA devices"):
+        list(engine.generate_blocking(GenerateRequest("", (5, 6), 4)))
 
 
 def test_the_stack_has_the_shape_it_is_named_for() -> None:

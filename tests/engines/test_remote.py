@@ -66,14 +66,11 @@ def test_answers_and_counts_are_those_of_the_server(upstream: RunningServer, api
     assert usage.first_token >= 0.01
 
 
-def test_it_tells_what_is_behind_the_server(upstream: RunningServer) -> None:
-    async def main() -> None:
-        engine = load_engine("remote", None, {"url": f"{upstream.url}/v1/"})
-        info = await engine.start()
-        await engine.stop()
-        assert (info.model, info.context_length, info.options["server"]) == ("fake", 131_072, "fake")
-
-    asyncio.run(main())
+async def test_it_tells_what_is_behind_the_server(upstream: RunningServer) -> None:
+    engine = load_engine("remote", None, {"url": f"{upstream.url}/v1/"})
+    info = await engine.start()
+    await engine.stop()
+    assert (info.model, info.context_length, info.options["server"]) == ("fake", 131_072, "fake")
 
 
 def test_a_short_context_is_warmed_up_too(upstream: RunningServer) -> None:
@@ -82,26 +79,22 @@ def test_a_short_context_is_warmed_up_too(upstream: RunningServer) -> None:
         assert answer["usage"]["completion_tokens"] == 5
 
 
-def test_a_cancel_closes_the_connection_to_the_server(upstream: RunningServer) -> None:
+async def test_a_cancel_closes_the_connection_to_the_server(upstream: RunningServer) -> None:
     before = upstream.metric("requests_total", outcome="cancelled", endpoint="completions") or 0
-
-    async def main() -> None:
-        engine = load_engine("remote", None, {"url": f"{upstream.url}/v1"})
-        await engine.start()
-        stream = engine.generate(question(10_000))
-        await anext(stream)
-        stream.cancel()
-        await stream.stopped()
-        assert stream.finish_reason == "cancelled"
-        await asyncio.to_thread(
-            until,
-            lambda: upstream.metric("requests_total", outcome="cancelled", endpoint="completions") == before + 1,
-            "the server notices",
-        )
-        assert upstream.metric("requests_running") == 0
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = load_engine("remote", None, {"url": f"{upstream.url}/v1"})
+    await engine.start()
+    stream = engine.generate(question(10_000))
+    await anext(stream)
+    stream.cancel()
+    await stream.stopped()
+    assert stream.finish_reason == "cancelled"
+    await asyncio.to_thread(
+        until,
+        lambda: upstream.metric("requests_total", outcome="cancelled", endpoint="completions") == before + 1,
+        "the server notices",
+    )
+    assert upstream.metric("requests_running") == 0
+    await engine.stop()
 
 
 def test_a_failure_in_the_middle_of_an_answer_is_passed_on() -> None:
@@ -127,16 +120,9 @@ def test_a_key_is_needed_where_the_server_asks_for_one(monkeypatch: pytest.Monke
         pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not list its models", id="nobody listens"),
     ],
 )
-def test_a_server_that_is_not_there_gets_a_sentence(options: Mapping[str, str], sentence: str) -> None:
-    async def main() -> None:
-        engine = load_engine("remote", None, options)
-        try:
-            await engine.start()
-        finally:
-            await engine.stop()
-
+async def test_a_server_that_is_not_there_gets_a_sentence(options: Mapping[str, str], sentence: str) -> None:
     with pytest.raises(EngineUnavailable, match=sentence):
-        asyncio.run(main())
+        await load_engine("remote", None, options).start()
 
 
 def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: RunningServer) -> None:
@@ -147,76 +133,48 @@ def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: Runnin
 ANSWER = 'data: {"choices": [{"text": "a", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
-@pytest.mark.parametrize("closing", [False, True], ids=["the server keeps them", "the server closes them silently"])
-def test_connections_are_used_again(closing: bool) -> None:
-    """Opening one, with TLS maybe, would be part of every request's time. Some servers close one after a stream."""
-    connections: list[object] = []
+@contextmanager
+def answering(
+    status: int,
+    content: str,
+    headers: Mapping[str, str] = {},
+    unknown: str = "?",
+    connections: list[object] | None = None,
+    closing: bool = False,
+) -> Iterator[str]:
+    """A server that lists one model, and answers every request in this way, except one with the `unknown` field.
+    `closing`: it closes a connection silently at the second request on it."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def setup(self) -> None:
             super().setup()
-            connections.append(self.client_address)
             self.asked = 0
+            if connections is not None:
+                connections.append(self.client_address)
 
-        def do_GET(self) -> None:
-            self._send('{"data": [{"id": "m"}]}')
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.asked += 1
-            if closing and self.asked > 1:
-                self.close_connection = True
-            else:
-                self._send(ANSWER)
-
-        def _send(self, content: str) -> None:
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            self.wfile.write(f"{len(content):x}\r\n{content}\r\n".encode())
-            self.wfile.flush()
-            self.wfile.write(b"0\r\n\r\n")
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    async def main(url: str) -> None:
-        engine = load_engine("remote", None, {"url": f"{url}/v1"})
-        await engine.start()
-        for _ in range(3):
-            stream = engine.generate(question())
-            assert "".join([chunk.text async for ready in stream for chunk in ready]) == "a"
-        await engine.stop()
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        asyncio.run(main(f"http://127.0.0.1:{server.server_address[1]}"))
-        server.shutdown()
-    assert len(connections) == (3 if closing else 1)
-
-
-@contextmanager
-def answering(status: int, content: str, headers: Mapping[str, str] = {}, unknown: str = "?") -> Iterator[str]:
-    """A server that lists one model, and answers every request in this way, except one with the `unknown` field."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._send(200, json.dumps({"data": [{"id": "m", "max_model_len": 4096}]}), {})
 
         def do_POST(self) -> None:
-            if unknown in json.loads(self.rfile.read(int(self.headers["Content-Length"]))):
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.asked += 1
+            if closing and self.asked > 1:
+                self.close_connection = True
+            elif unknown in asked:
                 self._send(400, '{"error": {"message": "Use max_completion_tokens instead."}}', {})
             else:
                 self._send(status, content, headers)
 
         def _send(self, status: int, content: str, headers: Mapping[str, str]) -> None:
             self.send_response(status)
-            for name, value in headers.items():
+            for name, value in {"Transfer-Encoding": "chunked", **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(content.encode())
+            if content:
+                self.wfile.write(f"{len(content):x}\r\n{content}\r\n".encode())
+            self.wfile.write(b"0\r\n\r\n")
 
         def log_message(self, *_: object) -> None:
             return
@@ -225,6 +183,20 @@ def answering(status: int, content: str, headers: Mapping[str, str] = {}, unknow
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
+
+
+@pytest.mark.parametrize("closing", [False, True], ids=["the server keeps them", "the server closes them silently"])
+async def test_connections_are_used_again(closing: bool) -> None:
+    """Opening one, with TLS maybe, would be part of every request's time. Some servers close one after a stream."""
+    connections: list[object] = []
+    with answering(200, ANSWER, connections=connections, closing=closing) as url:
+        engine = load_engine("remote", None, {"url": f"{url}/v1"})
+        await engine.start()
+        for _ in range(3):
+            stream = engine.generate(question())
+            assert "".join([chunk.text async for ready in stream for chunk in ready]) == "a"
+        await engine.stop()
+    assert len(connections) == (3 if closing else 1)
 
 
 UNFINISHED = 'data: {"choices": [{"text": "a", "finish_reason": ""}]}\n\n'
@@ -312,11 +284,11 @@ def test_only_what_was_asked_for_is_sent() -> None:
     assert engine.body(GenerateRequest("p", (1,), 99))["max_tokens"] == 99, "of a context that is known"
 
 
-def test_a_chat_is_passed_on_as_it_was_sent() -> None:
+def test_a_chat_is_passed_on_as_it_was_sent(upstream: RunningServer) -> None:
     """Through two servers: the prompt's length is that of the chat as the far one renders it."""
     chat = {"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]}
-    with served() as far, served(f"url={far.url}/v1", "api=chat", engine="remote") as near:
-        there, here = (server.client.post(CHAT, json=chat | {"max_tokens": 3}).json() for server in (far, near))
+    with served(f"url={upstream.url}/v1", "api=chat", engine="remote") as near:
+        there, here = (server.client.post(CHAT, json=chat | {"max_tokens": 3}).json() for server in (upstream, near))
         assert here["usage"] == there["usage"]
         assert here["choices"][0]["message"]["content"] == there["choices"][0]["message"]["content"]
 

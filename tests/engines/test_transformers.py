@@ -17,6 +17,7 @@ from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.small_model import small_model
 from tests.support.engines.ten_questions import questions_of, recorded_questions, recorded_text, text_logprobs
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -45,18 +46,8 @@ def loaded() -> Loaded:
     return Loaded(fetch_model(), dtype="float32", device="cpu")
 
 
-def test_each_token_is_a_chunk_and_the_end_token_counts(loaded: Loaded) -> None:
-    chunks = loaded.chunks()
-    assert [chunk.tokens for chunk in chunks] == [1] * len(chunks)
-    assert "".join(chunk.text for chunk in chunks) == "The capital of France is Paris."
-    assert (chunks[-1].text, chunks[-1].finish_reason) == ("", "stop")
-    assert len(chunks) == 1 + len(loaded.ids("The capital of France is Paris."))
-
-
 def generated(loaded: Loaded, prompt: str, tokens: int) -> list[int]:
     """What `model.generate` answers to the same ids."""
-    import torch
-
     ids = torch.tensor([loaded.ids(prompt)])
     with torch.inference_mode():
         whole = loaded.engine._net.generate(
@@ -89,8 +80,6 @@ def test_other_architectures_keep_their_own_kind_of_cache(family: str, tmp_path:
 
 
 def test_a_state_space_model_keeps_a_state_of_one_size(tmp_path: Path) -> None:
-    import torch
-
     model, _ = write_tiny(tmp_path, "mamba")
     shape = Loaded(model, dtype="float32", device="cpu")
     assert shape.info.context_length == 131_072, "no limit of its own"
@@ -150,22 +139,6 @@ def test_the_librarys_own_loop_stops_where_nobody_waits(library: Loaded) -> None
     assert time.monotonic() - began < 60, "4,000 tokens would take longer"
     with pytest.raises(BadRequest, match="streams no log-probabilities"):
         asyncio.run(answer(library.engine, replace(request, logprobs=1)))
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        pytest.param(
-            {"device": "tpu9"}, "there is no device `tpu9`; use cpu, cuda or cuda:<number>", id="no such kind"
-        ),
-        pytest.param(
-            {"device": "cuda:99"}, "there is no device `cuda:99`: torch finds 0 CUDA devices", id="no such GPU"
-        ),
-    ],
-)
-def test_a_device_that_is_not_there_gets_a_sentence(options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(EngineUnavailable, match=sentence):
-        TransformersEngine(fetch_model(), TransformersOptions(**options)).load()  # type: ignore[arg-type]
 
 
 def test_a_folder_it_cannot_read_gets_a_sentence(tmp_path: Path) -> None:

@@ -122,13 +122,6 @@ def test_both_runs_begin_at_the_left_edge(recorded: Recorded) -> None:
         assert -rounded <= shown - (scraped - float(start["value"][1])) <= rounded + step
 
 
-def test_series_have_the_labels_of_their_runs(recorded: Recorded) -> None:
-    for label, query in zip(SCRIPTS, PANELS["Output"]["targets"], strict=True):
-        (series,) = recorded.at_left_edge(query["expr"])
-        assert series["metric"]["engine"] == label
-        assert query["legendFormat"].endswith(" {{engine}}")
-
-
 def test_output_b_over_a_is_the_ratio_of_the_records(recorded: Recorded) -> None:
     (tile,) = recorded.ask(PANELS["Output, B over A"]["targets"][0]["expr"])
     truth = recorded.ratio(lambda run, stage: _value(run, stage, "throughput", "value"))

@@ -166,12 +166,6 @@ def test_a_mean_is_that_of_the_requests_that_did_not_fail(watched: Watched) -> N
     ) == pytest.approx(0.2)
 
 
-def test_two_engines_stand_side_by_side(watched: Watched) -> None:
-    ready = next(panel for panel in DASHBOARDS["engine"]["panels"] if panel["title"] == "Engine")
-    both = watched.fill_in(ready["targets"][0]["expr"], engine=f"(fake|{GPU_ENGINE})", instance=".+")
-    assert {one["metric"]["engine"]: one["value"][1] for one in watched.ask(both)} == {"fake": "1", GPU_ENGINE: "1"}
-
-
 def test_a_late_load_generator_is_not_forgotten_in_the_next_stage(watched: Watched) -> None:
     (tile,) = (panel for panel in DASHBOARDS["load-test"]["panels"] if panel["title"] == "Load generator")
     assert watched.value(watched.fill_in(tile["targets"][0]["expr"], shown_runs=RUNS["b"])) == 2

@@ -18,14 +18,6 @@ from loadtests.harness.workload.distributions import Pause, parse_pause
 SINGLE = Scenario(stages=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
 
 
-def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
-    scenario = read(SINGLE, {"think_time": "0.5", "prompt_tokens": "uniform:10-20", "no_stream": "yes"})
-    assert scenario == Scenario(
-        stages=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("uniform:10-20"),
-        think_time=Pause("fixed", 0.5), no_stream=True,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("given", "field", "value"),
     [
@@ -33,6 +25,7 @@ def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
         pytest.param({"stage_requests": ""}, "stage_requests", None, id="empty is none, where none is allowed"),
         pytest.param({"stage_requests": "none"}, "stage_requests", None, id="none, too"),
         pytest.param({"stage_requests": None}, "stage_requests", None, id="so is what a parser has for none"),
+        pytest.param({"think_time": "0.5"}, "think_time", Pause("fixed", 0.5), id="a pause"),
         pytest.param({"warm_up": "5"}, "warm_up", (5.0, False), id="a warm-up"),
         pytest.param({"output_tokens": "1,64"}, "output_tokens", tokens("1,64"), id="several lengths"),
         pytest.param({"no_stream": True}, "no_stream", True, id="a value as it is"),
@@ -119,11 +112,20 @@ def test_a_default_that_is_typed_in_vain_is_refused_as_any_other_value(
         read_options(parse(SINGLE, *([] if variable else ["--arrivals", "poisson"])), SINGLE)
 
 
-def test_a_wrong_flag_is_refused_with_the_settings_own_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param(("--stages", "many"), "such as 10,20,40", id="a wrong value"),
+        pytest.param(("--heade", "X: a"), "unrecognized arguments: --heade", id="half a flag, maybe a secret one"),
+    ],
+)
+def test_a_wrong_flag_is_refused_with_a_sentence(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as refused:
-        parse(SINGLE, "--stages", "many")
+        parse(SINGLE, *words)
     assert refused.value.code == 2
-    assert "such as 10,20,40" in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_headers_are_given_one_by_one_or_a_line_each_and_never_shown(

@@ -4,6 +4,7 @@ import pytest
 
 from enginebench.records.formatting import (
     format_bytes,
+    format_money,
     format_ratio,
     format_seconds,
     format_share,
@@ -75,3 +76,7 @@ def test_bytes_have_binary_prefixes() -> None:
 
 def test_a_column_of_durations_is_in_seconds_if_the_largest_would_be_a_thousand_milliseconds() -> None:
     assert [time_unit([value]).name for value in (0.9994, 0.9996, 0.0009994, 0.0009996)] == ["ms", "s", "µs", "ms"]
+
+
+def test_money_has_its_sign_and_three_digits_or_the_decimals_asked_for() -> None:
+    assert [format_money(6570), format_money(0.0842), format_money(2.5, 2)] == ["$6,570", "$0.0842", "$2.50"]

@@ -31,11 +31,7 @@ from tests.support.servers.served import COMMAND, ROOT, body, served, until
         pytest.param(("fake", "--port", "70000"), "--port is 65535 or less, not 70000", id="a high port"),
         pytest.param(("fake", "--hung-after", "0"), "--hung-after is 1 or more, not 0", id="no patience"),
         pytest.param(("fake", "--host", "192.0.2.1"), "choose another --host", id="an address of others"),
-        pytest.param(
-            ("transformers", "--model", "./nowhere"),
-            "no model at ./nowhere",
-            id="a model that is not there",
-        ),
+        pytest.param(("transformers", "--model", "./nowhere"), "no model at ./nowhere", id="a model that is not there"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: tuple[str, ...], sentence: str) -> None:

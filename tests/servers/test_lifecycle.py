@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from servers.lifecycle import Lifecycle
@@ -16,14 +15,9 @@ class Broken:
         raise RuntimeError("no such tensor\nand more")
 
 
-def test_whatever_keeps_an_engine_from_loading_is_said() -> None:
+async def test_whatever_keeps_an_engine_from_loading_is_said() -> None:
     engine: Any = Broken()
-
-    async def main() -> Lifecycle:
-        lifecycle = Lifecycle(engine, None, ServerSettings())  # type: ignore[arg-type]  # it comes to no prompt
-        lifecycle.open()
-        await lifecycle.settled()
-        return lifecycle
-
-    lifecycle = asyncio.run(main())
+    lifecycle = Lifecycle(engine, None, ServerSettings())  # type: ignore[arg-type]  # it comes to no prompt
+    lifecycle.open()
+    await lifecycle.settled()
     assert (lifecycle.state, lifecycle.failure) == ("failed", "no such tensor")

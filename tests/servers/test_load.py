@@ -241,17 +241,6 @@ def test_a_slow_reader_changes_no_duration() -> None:
         assert (server.metric("e2e_request_latency_seconds_sum") or 9) < 2.5
 
 
-def test_a_hung_engine_is_found_out_and_started_again() -> None:
-    with served("hang_after=2", arguments=("--hung-after", "1")) as server:  # its first request was the warm-up
-        answer = server.ask(1)
-        assert answer.status_code == 500
-        assert answer.json()["error"]["code"] == "engine_crashed"
-        assert "sent nothing for 1 s" in answer.json()["error"]["message"]
-        until(lambda: server.client.get("/ready").status_code == 200, "the engine is back")
-        assert server.metric("engine_restarts_total") == 1
-        assert idle(server)
-
-
 def test_a_restarted_engine_is_warmed_up_before_requests_are_accepted() -> None:
     with served("ttft=2", "crash_after=3") as server:
         assert server.ask(1).status_code == 200

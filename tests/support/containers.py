@@ -1,7 +1,7 @@
 """A container engine of this machine: Docker, or podman as root with Docker's interface.
 
-Where no registry is reached, a minimal Debian from its own packages stands in for the image that ours are built on, and
-Debian's Prometheus for Prometheus' image.
+If no registry can be reached, a minimal Debian built from its packages replaces the base image of our images, and
+Debian's Prometheus replaces Prometheus' image.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ BASE = "docker.io/library/" + re.findall(r"^ARG BASE=(\S+)$", (DOCKER / "Dockerf
 PROMETHEUS = "docker.io/" + re.findall(r"image: (prom/\S+)$", (DOCKER / "compose.yaml").read_text(), re.M)[0]
 STAND_IN = "localhost/enginebench-stand-in:bookworm-gcc"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-PROCESSES = 16_384  # podman keeps no more for itself than the kernel has process ids, 32 768 by default
-PULL, BUILD = 120, 1500  # seconds at most
+PROCESSES = 16_384  # below podman's own limit, which is the kernel's number of process ids, 32 768 by default
+PULL, BUILD = 120, 1500  # maximum seconds
 
 
 class NoContainers(Exception):
-    """Why no container can be run here. A sentence."""
+    """No container can be run here. The text is a sentence that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """`program` is `docker` or `podman`; `environment` leads Docker Compose to it."""
+    """`program` is `docker` or `podman`; `environment` makes Docker Compose use it."""
 
     program: str
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str, timeout: float = 120) -> str:
-        """What the command printed; it must succeed."""
+        """Return the output of the command, which must succeed."""
         done = self._done([self.program, *arguments], timeout)
         assert done.returncode == 0, f"{self.program} {' '.join(arguments)}: {done.stderr[-3000:]}"
         return done.stdout
@@ -59,11 +59,11 @@ class Containers:
         return self._done([self.program, *arguments], PULL).returncode == 0
 
     def build(self, target: str, tag: str, base: str, **arguments: str) -> None:
-        """One of the Dockerfile's images. In Docker's format, which has health checks."""
+        """Build one of the Dockerfile's images, in Docker's format, because it has health checks."""
         command = ["build", "--file", "docker/Dockerfile", "--target", target, "--tag", tag, "--network", "host"]
         if self.program == "podman":
             command += ["--format", "docker"]
-        if base == STAND_IN:  # has no Rust, for which this machine's stands in
+        if base == STAND_IN:  # it has no Rust, so use this machine's
             arguments = {"RUST": base, "CUDA": base, "RUST_PROFILE": "quick", **arguments}
             for there, here in _rust().items():
                 command += ["--volume", f"{here}:{there}"]
@@ -78,7 +78,7 @@ class Containers:
 
 @contextmanager
 def containers(folder: Path) -> Iterator[Containers]:
-    """The engine, and for podman the service that Docker Compose speaks to. Raises `NoContainers`."""
+    """Yield the container engine, with podman's service for Docker Compose if needed. Raises `NoContainers`."""
     if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, timeout=60).returncode == 0:
         yield Containers("docker")
         return
@@ -88,7 +88,7 @@ def containers(folder: Path) -> Iterator[Containers]:
     if os.geteuid() != 0:
         raise NoContainers("podman is run as root by these tests.")
     socket, settings = folder / "podman.sock", folder / "containers.conf"
-    runtime = '[engine]\nruntime = "runc"\n' if shutil.which("runc") else ""  # crun takes no hybrid of cgroups
+    runtime = '[engine]\nruntime = "runc"\n' if shutil.which("runc") else ""  # crun does not support hybrid cgroups
     settings.write_text(f"[containers]\ndefault_ulimits = {_limits()}\n{runtime}")
     variables = {"DOCKER_HOST": f"unix://{socket}", "CONTAINERS_CONF": str(settings)}
     service = ["env", f"CONTAINERS_CONF={settings}", "podman", "system", "service", "--time=0", f"unix://{socket}"]
@@ -98,15 +98,15 @@ def containers(folder: Path) -> Iterator[Containers]:
 
 
 def _limits() -> str:
-    """podman's own limits are above this machine's, and not every root may raise them."""
+    """Return limits for containers: podman's own exceed this machine's, which not every root user may raise."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return json.dumps([f"nofile={files}:{files}", f"nproc={PROCESSES}:{PROCESSES}"])
 
 
 @contextmanager
 def images(engine: Containers, folder: Path) -> Iterator[str]:
-    """Has Prometheus' image, and gives the one to build ours on. A stand-in does not keep Prometheus' name; Debian is
-    kept for the next time. Raises `NoContainers`."""
+    """Provide Prometheus' image, and yield the base image for ours. A stand-in for Prometheus is removed at the end;
+    the one for Debian is kept for later runs. Raises `NoContainers`."""
     base = BASE
     has_prometheus = engine.succeeds("pull", "--quiet", PROMETHEUS)
     if not engine.succeeds("pull", "--quiet", BASE):
@@ -123,7 +123,7 @@ def images(engine: Containers, folder: Path) -> Iterator[str]:
 
 
 def _stand_in(engine: Containers, folder: Path) -> None:
-    """Debian with Python and pip, and this machine's certificates: a proxy's may be among them."""
+    """Build Debian with Python, pip and this machine's certificates, which may include a proxy's."""
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
         raise NoContainers("no registry is reached, and without debootstrap (as root) there is no stand-in.")
     packages = "python3,python3-pip,python3-venv,ca-certificates,gcc,libc6-dev"
@@ -132,7 +132,7 @@ def _stand_in(engine: Containers, folder: Path) -> None:
     if done.returncode != 0:
         raise NoContainers(f"debootstrap could not build a stand-in: {done.stdout[-500:]}")
     for marker in folder.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
-        marker.unlink()  # the upstream image has a Python of its own, into which pip may install
+        marker.unlink()  # as in the upstream image, pip may install into this Python
     (folder / "usr/bin/python").symlink_to("python3")
     for name in ("cargo", "rustc"):
         (folder / "usr/local/bin" / name).symlink_to(f"/usr/local/rust/bin/{name}")
@@ -147,7 +147,7 @@ def _stand_in(engine: Containers, folder: Path) -> None:
 
 
 def _rust() -> dict[str, Path]:
-    """Folders of this machine, by where an image that is being built has them; none without Rust."""
+    """Return this machine's folders of Rust by their paths inside an image that is built; empty without Rust."""
     if shutil.which("rustc") is None:
         return {}
     done = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True)

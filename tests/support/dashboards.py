@@ -15,11 +15,11 @@ DASHBOARDS: dict[str, dict[str, Any]] = {name: json.loads(target(name).read_text
 VARIABLES: dict[str, dict[str, Any]] = {
     variable["name"]: variable for board in DASHBOARDS.values() for variable in board["templating"]["list"]
 }
-ALL = ".+"  # what Grafana sends for "All" where a variable names no value for it
+ALL = ".+"  # what Grafana sends for "All" if the variable has no value of its own for it
 
 
 def filled_in(expr: str, **chosen: str) -> str:
-    """`chosen` are values of variables; the others have those that the pages open with."""
+    """Fill in variables: the values in `chosen`, and for the others those with which the pages open."""
     values = {name: _at_first(variable) for name, variable in VARIABLES.items()} | chosen
     return re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], match[0]), expr)
 
@@ -38,9 +38,9 @@ def asked(api: httpx.Client, at: float | None, expr: str) -> list[dict[str, Any]
 
 
 def choices(api: httpx.Client, variable: dict[str, Any], at: float, seconds: int, chosen: dict[str, str]) -> list[str]:
-    """Return what Grafana offers, in its order, on a page of so many `seconds` up to `at`.
+    """Return a variable's choices in Grafana's order, on a page that covers the `seconds` up to `at`.
 
-    What it does with a variable (the query's answer as text, the expression on it) is done as its own libraries do it
+    The query's answer becomes text, which the variable's regular expression matches, as in Grafana's own libraries
     (@grafana/prometheus 13, @grafana/scenes 9).
     """
     query = re.fullmatch(r"query_result\((.+)\)", variable["query"]["query"])
@@ -60,7 +60,7 @@ def choices(api: httpx.Client, variable: dict[str, Any], at: float, seconds: int
 def chosen_at_first(
     api: httpx.Client, board: dict[str, Any], at: float, seconds: int = 60, **chosen: str
 ) -> dict[str, str]:
-    """Return the values of the variables that ask Prometheus when the page opens; its address gives `chosen` ones."""
+    """Return the values of the variables that query Prometheus when the page opens; `chosen` are in its address."""
     values = {"__rate_interval": "4s", **chosen}
     for variable in board["templating"]["list"]:
         if "query_result" in str(variable["query"]) and variable["name"] not in values:

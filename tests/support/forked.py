@@ -1,7 +1,7 @@
-"""Programs whose modules are imported already: a process that holds them forks one for each start.
+"""Start programs without importing their modules again: a process that has imported them forks for each start.
 
-Importing Locust or FastAPI takes more CPU than many a test needs for all else. Modules of our own may be held if their
-import does nothing but define. The forked process imports the others, and runs the program as its command does. The
+Importing Locust or FastAPI takes more CPU than the rest of many tests. Our own modules may be imported in advance if
+that only defines names. The forked process imports the others, and runs the program as its command does. The
 commands themselves are started by tests/loadtests/test_standard_names.py, tests/loadtests/command,
 tests/servers/test_cli.py and others.
 """
@@ -30,11 +30,11 @@ WIDTH = 10  # characters of a process id, or an exit code
 
 
 class Forked:
-    """As much of `subprocess.Popen` as the tests use.
+    """The part of `subprocess.Popen` that the tests use.
 
-    `program` is a script, or a module behind `-m`. The modules `held` are imported before. What the process says on
-    standard error, and if `merged` on standard output too, can be read here, unless it has `outputs`: the descriptors
-    for both. It inherits `passed` under the same numbers.
+    `program` is a script, or a module after `-m`. The modules `held` are imported in advance. Standard error, and with
+    `merged` also standard output, can be read here, unless the process has `outputs`, the descriptors for both. It
+    inherits the descriptors `passed` under the same numbers.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Forked:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """All that it says until its end. After a timeout it can be called again."""
+        """Return the output up to the end of the process. Can be called again after a timeout."""
         said = self.stdout or self.stderr
         assert said is not None
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -108,18 +108,18 @@ class Forked:
 
 @cache
 def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """It ends when its socket closes, with this process."""
+    """Start the process that forks. It ends when its socket closes, at the end of this process."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-P", __file__, str(far.fileno()), *held]
     with far:
-        lasting = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which one test may set
+        lasting = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # a test may set it
         return near, subprocess.Popen(
             command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], start_new_session=True, env=lasting
         )
 
 
 def serve(control: socket.socket, held: Sequence[str]) -> None:
-    """In the process that holds modules: fork for each message, until there is nobody who sends any."""
+    """Fork for each message, in the process that has imported the modules, until all senders have ended."""
     close, fork, waitpid, handle = os.close, os.fork, os.waitpid, signal.signal  # gevent replaces them
     for name in held:
         importlib.import_module(name)
@@ -135,7 +135,7 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
     control.close()
     output, errors, status, *passed = fds
     handle(signal.SIGCHLD, signal.SIG_DFL)
-    if pid := fork():  # this one tells how the program ends
+    if pid := fork():  # this process reports how the program ends
         for fd in (output, errors, *passed):
             close(fd)
         with suppress(OSError):
@@ -145,7 +145,7 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
     os.setsid()
     start = json.loads(message)
     wanted = [1, 2, *start.pop("passed")]
-    # Above all that are wanted, so that no copy overwrites another before it is copied itself.
+    # Copy them above all target numbers first, so that no copy overwrites a descriptor that is still to be copied.
     copies = [fcntl.fcntl(fd, fcntl.F_DUPFD, max(wanted) + 1) for fd in (output, errors, *passed)]
     for fd in fds:
         close(fd)

@@ -1,4 +1,4 @@
-"""A real Prometheus with the project's own configuration and rules, only five times as often."""
+"""A real Prometheus with the project's own configuration and rules, at intervals of one second."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ VALUES = re.compile(r"([\d.]+)(?:\+([\d.]+))?x\d+")
 def prometheus(
     program: str, folder: Path, shown: Mapping[str, str] = {}, /, **targets: list[str]
 ) -> Iterator[httpx.Client]:
-    """Scrapes `targets`, by the names of the files in targets/, once a second; gives a client for its API. `shown` are
-    labels `instance` of addresses that should not show their port."""
+    """Scrape `targets`, by the names of the files in targets/, once a second; yield a client for Prometheus' API.
+    `shown` are the labels `instance` of addresses that should not show their port."""
     shutil.copytree(CONFIGURATION / "rules", folder / "rules")
     for rules in (folder / "rules").rglob("*.yml"):
         rules.write_text(rules.read_text().replace("interval: 5s", "interval: 1s"))
@@ -54,7 +54,7 @@ def prometheus(
 
 
 class SeriesOfRuleTests(Collector):
-    """The input series of tests of rules, as a page to scrape: so that both speak of the same names and labels."""
+    """The input series of the rule tests as a page to scrape, so that both use the same names and labels."""
 
     def __init__(self, *files: str) -> None:
         self._since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Records to start a test from: one whole request, one whole run."""
+"""Complete records of a request and a run, for tests to modify."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ RECORD = RequestRecord(
 
 
 def record(number: int = 1, **changes: Any) -> RequestRecord:
-    """`RECORD` under another number, with these fields changed."""
+    """Return `RECORD` with another number and with these fields changed."""
     return msgspec.structs.replace(RECORD, request_id=f"0-{number}", **changes)
 
 
@@ -55,7 +55,7 @@ TWO_USERS = Users(2)
 
 
 def plan(load: Load = TWO_USERS, seconds: float = 10.0, warm_up: float = 2.0, **changes: Any) -> StagePlan:
-    """A stage of so many seconds, warm-up included."""
+    """Return the plan of a stage of `seconds`, warm-up included."""
     return StagePlan(load, Extent(warm_up), Extent(seconds - warm_up), **changes)
 
 

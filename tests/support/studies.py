@@ -51,7 +51,7 @@ NO_ROOM = "it needs 6.2 GiB and 4.1 GiB are free."
 
 
 def write_study(folder: Path, grid: Grid = GRID, loads: tuple[int, ...] = (1, 4, 16), seconds: float = 8.0) -> Path:
-    """A study of the first model; every cell of the second one is skipped, and one failed."""
+    """Write a study of the first model; every cell of the second one is skipped, and one cell failed."""
     folder.mkdir(parents=True)
     host = {"cpu": "Test CPU", "cores": 2, "memory": 8 << 30, "os": "Linux"}
     command = ("enginebench", "study", "baseline")

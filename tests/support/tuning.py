@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from enginebench.studies.tune import runner
-from enginebench.studies.tune.folder import Goal, Question, open_folder
+from enginebench.studies.tune.folder import Question, open_folder
+from enginebench.studies.tune.goals import Goal
 from enginebench.studies.tune.runner import TuneRunner
 from enginebench.studies.tune.variants import entrants
 from loadtests.harness.command.command_terminal import Terminal
@@ -37,7 +38,7 @@ def scripted_race(
     goal: Goal = "goodput",
     prices: tuple[tuple[str, float], ...] = (),
 ) -> TuneRunner:
-    """`measured` returns the run of a variant in a round, or raises."""
+    """Return a runner. `measured` returns the run of a variant in a round, or raises."""
 
     def measure(job: Job, contender: Contender, repeat: Repeat, *_: Any, **__: Any) -> MeasuredRun:
         return measured(contender, repeat.index)

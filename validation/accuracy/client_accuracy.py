@@ -1,23 +1,23 @@
-"""How exact several load testers are, and what they cost: side by side, against the same server of known truth.
+"""The accuracy and the cost of several load testers, side by side, against the same server with known times.
 
     python -m validation.accuracy.client_accuracy --output validation/results/client_accuracy.json
     python -m validation.accuracy.client_accuracy iter_lines guidellm --loads 10,100 --rounds 1 --output /tmp/two.json
     python -m validation.accuracy.client_accuracy --output validation/results/client_accuracy.json --table
 
-Each tool drives the scripted server with the same numbers of streams, each asking again as soon as it has its answer of
-100 tokens. Error is what the tool reports of a request minus what the server's stamps say of that very request. Each
-load is measured in rounds, in which the tools follow in another order; `--table` prints the medians of the rounds. All
-tools together take about 40 minutes on two cores, less where tools fail: eight seconds a cell, 12 with 500 streams and
-17 with 1,000, and the time in which a tool starts and ends. The file is written after each cell, and the same command
-goes on where it was stopped. A tool that fails, or that needs two minutes more than the load lasts, has its reason
-in the file and gets no heavier load; without this entry it is tried again.
+Each tool drives the scripted server with the same numbers of streams; each stream sends the next request as soon as
+its answer of 100 tokens is complete. The error is the tool's value for a request minus the value from the server's
+stamps of the same request. Each load is measured in rounds, each with a different order of the tools; `--table` prints
+the medians of the rounds. All tools together take about 40 minutes on two cores, less if tools fail: eight seconds a
+cell, 12 with 500 streams and 17 with 1,000, plus the start and the end of a tool. The file is written after each cell,
+and the same command continues after an interruption. If a tool fails, or takes two minutes longer than the load, the
+file has the reason, and the tool gets no heavier load; without this entry it is tried again.
 
-The first seconds, in which users start and connections are opened, are not counted: two, or more where Locust, which
-starts a hundred users a second, needs them.
+The first two seconds, in which users start and connections are opened, are not counted, and more of them if Locust,
+which starts a hundred users a second, takes longer.
 
-CPU is that of the tool's whole process tree, between those first seconds and the last request: no start-up, no
-evaluation after the run. Memory is the highest sum of that tree's resident memory, start and evaluation included. The
-server has a process of its own; what it is late counts against no tool.
+CPU is that of the tool's whole process tree from the end of these seconds to the last request, without start-up and
+evaluation. Memory is the highest sum of that tree's resident memory, start and evaluation included. The server has a
+separate process; its lateness counts against no tool.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from validation.peers.tools import TOOLS, Load, Seen, ToolFailed, variables_of
 from validation.processes import Sample, between, run_watched
 from validation.program import ROOT, command_line, write
 
-TOKENS = 100  # of an answer
+TOKENS = 100  # per answer
 ITL = 0.01  # seconds from token to token
 USERS = (1, 10, 100, 500, 1000)
 ROUNDS = 3
-SECONDS = 6.0  # of a load that are counted
-SETTLE = 2.0  # seconds after the first request that are not counted, at least
-STARTED = 100  # users a second, as the shapes of `loadtests` do it; to import those lets gevent patch this process
+SECONDS = 6.0  # counted seconds of a load
+SETTLE = 2.0  # minimum seconds after the first request that are not counted
+STARTED = 100  # users a second, as in `loadtests`, whose import would let gevent patch this process
 PATIENCE = 120.0  # seconds for a tool to start, evaluate and end, in addition to its load
 MIN_REQUESTS = 100  # requests that a p99 needs
 
@@ -69,14 +69,14 @@ class Row:
     nominal: float  # tokens per second
     achieved: float
     requests: int  # compared
-    unmatched: int  # reported by the tool, and unknown to the server or not of full length
+    unmatched: int  # reported by the tool, but unknown to the server or too short
     ttft: Error
     tpot: Error
     cpu_per_token: float  # seconds
     memory: int  # bytes
     cores: float  # used by the tool
-    cores_of_others: float  # used by neither the tool nor the server: what disturbed the measurement
-    load_average: float  # of the machine, just before
+    cores_of_others: float  # used by other processes, which disturb the measurement
+    load_average: float  # the machine's, just before
     command: list[str]
 
 
@@ -113,12 +113,12 @@ class Results:
 
 
 def settling(users: int) -> float:
-    """Return seconds until all are there and their first answers have begun."""
+    """Return the seconds until all users have started and their first answers have begun."""
     return max(SETTLE, users / STARTED + 1.0)
 
 
 def measure(key: str, users: int, number: int) -> Row:
-    """Raise `ToolFailed` with the tool's own last words."""
+    """Measure one cell. Raises `ToolFailed` with the last lines of the tool's output."""
     tool = TOOLS[key]
     load = Load(users, TOKENS, ITL, settling(users) + SECONDS)
     with tempfile.TemporaryDirectory() as name:
@@ -163,7 +163,7 @@ def compared(
     load_average: float,
     command: list[str],
 ) -> Row:
-    """Return what the tool has seen, against what the server's stamps say. Raises `ToolFailed`."""
+    """Compare the tool's values with the server's stamps. Raises `ToolFailed`."""
     tool = TOOLS[key]
     whole = {truth[tool.key]: truth for truth in truths if truth["tokens"] == load.tokens}
     if not whole:
@@ -238,7 +238,7 @@ TABLES: dict[str, Callable[[list[Row]], str]] = {
 
 def markdown(results: Results) -> Iterator[str]:
     """Yield the lines of a table for each quantity, then the reasons of empty cells. A p99 of fewer than 100 requests a
-    round is in truth the largest error, and has an asterisk."""
+    round is actually the largest error, and has an asterisk."""
     loads = sorted({row.users for row in results.rows} | {failure.users for failure in results.failures})
     seen = {row.tool for row in results.rows} | {failure.tool for failure in results.failures}
     tools = [key for key in TOOLS if key in seen]
@@ -291,7 +291,7 @@ def main() -> None:
     if arguments.table:
         print(*markdown(results), sep="\n")
         return
-    raise_descriptor_limit()  # of the server and the tools, which have a connection for each stream
+    raise_descriptor_limit()  # the server and the tools have a connection for each stream
     loads = sorted(int(number) for number in arguments.loads.split(","))
     with sigterm_is_ctrl_c():
         for key, users, number in results.missing(arguments.tool or list(TOOLS), loads, arguments.rounds):

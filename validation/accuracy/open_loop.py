@@ -1,12 +1,12 @@
-"""Does an open loop keep to its schedule, is nothing lost, and how many streams does one process hold?
+"""Does an open loop keep to its schedule, is nothing lost, and how many streams does one process sustain?
 
     python -m validation.accuracy.open_loop                # about four minutes
     python -m validation.accuracy.open_loop --output validation/results/open_loop.json
 
 `arrivals`: 200, 500 and 1 000 Poisson arrivals a second against the scripted server from one process, and 500 from two.
 Every arrival of the schedule must be in the records, sent once, and its lag is `t_send − t_sched`.
-`streams`: more than 3 000 answers at a time, each of ten tokens a second, read by one process. What it says of TTFT and
-TPOT is compared with what the server stamped, request by request.
+`streams`: more than 3 000 answers at a time, each of ten tokens a second, read by one process. Its TTFT and TPOT are
+compared with the server's stamps, request by request.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ STREAMS = {"rate": 312.0, "tokens": 100, "tpot": 0.1, "ttft": 0.2, "warm_up": 15
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The arrivals of the steady window; lags in seconds. `plan` is equal where the same arrivals were made."""
+    """The arrivals of the steady window; lags in seconds. `plan` is equal if the arrivals are."""
 
     rate: float
     processes: int
     planned: int  # arrivals that the schedule has in the whole run
-    recorded: int  # of them, those with exactly one record
+    recorded: int  # planned arrivals with exactly one record
     seen_by_server: int
     outcomes: dict[str, int]
     plan: str
@@ -67,12 +67,12 @@ class Arrivals:
     opened_late: int  # requests for which a connection had to be opened
     client_cpu: float  # cores
     run_delay: float | None  # share of the time in which the client was ready to run and had no core
-    load_average: float  # of the machine, before the run
+    load_average: float  # the machine's, before the run
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Errors are seen minus true; seconds, but for TPOT, whose errors are shares."""
+    """Errors are measured minus true values, in seconds; those of TPOT are shares of the true value."""
 
     requests: int
     outcomes: dict[str, int]
@@ -84,7 +84,7 @@ class Streams:
     ttft_p99: float
     tpot_p99: float
     lag_p99: float
-    truth_p99: float  # how long the server's own write took: the truth is not known better than this
+    truth_p99: float  # duration of the server's write: the true times are not known more exactly
     client_cpu: float
     run_delay: float | None
     load_average: float
@@ -185,7 +185,7 @@ def measure_streams() -> Streams:
 
 
 def _in_flight(records: list[RequestRecord], start: int, end: int) -> Iterator[int]:
-    """Yield how many requests were on their way at each hundredth of the window."""
+    """Yield the number of requests in flight at each hundredth of the window."""
     changes = sorted([(record.t_send or 0, 1) for record in records] + [(record.t_end, -1) for record in records])
     counts = list(accumulate(change for _, change in changes))
     instants = [at for at, _ in changes]

@@ -1,4 +1,4 @@
-"""Locust used the obvious way: `FastHttpUser`, `iter_lines`, a clock around it; `client_accuracy.py` runs it.
+"""Locust in its simplest form: `FastHttpUser`, `iter_lines` and a clock around it. `client_accuracy.py` runs it.
 
 This is how most published locustfiles for language models read their streams. The observed times go to the file named
 in ENGINEBENCH_OBSERVED, in the form of `vllm bench serve --save-detailed`, which `enginebench import` and `enginebench

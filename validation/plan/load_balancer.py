@@ -1,7 +1,7 @@
 """HAProxy in front of several servers, for the duration of a measurement.
 
-Requests for answers are balanced; everything else (`/metrics`, `/v1/engine`) goes to the first server, so that looking
-at a server does not take a turn of the round robin.
+Requests for answers are balanced; everything else (`/metrics`, `/v1/engine`) goes to the first server, so that scrapes
+do not take turns of the round robin.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ backend first
 
 
 def find_haproxy() -> str | None:
-    """Find HAProxy, which Debian puts on the path of administrators only."""
+    """Find HAProxy, which on Debian is only on the administrators' PATH."""
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
 
 

@@ -2,9 +2,9 @@
 
     python -m validation.plan.planned_fleet --output validation/results/planned_fleet.json    # about 14 minutes
 
-One replica of the fake engine, whose batch has a known cost, is measured at loads in mixed order. The plan names the
-number of replicas for a peak. That many are started behind HAProxy with round robin, and the peak is applied. The row
-compares the share of requests that met every objective with the share that was predicted.
+One replica of the fake engine, whose batch has a known cost, is measured at loads in mixed order. The planned number of
+replicas for a peak is started behind HAProxy with round robin, and the peak is applied. The row compares the share of
+requests that met every objective with the predicted share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from validation.plan.load_balancer import find_haproxy, load_balancer
 from validation.processes import started_server
 from validation.program import ROOT, command_line, write
 
-# Steps are long against the lateness of a busy machine.
+# Steps are long compared with the lateness of a busy machine.
 BATCH = ("step=0.1", "step_per_running=0.005", "step_per_prompt_token=0.0005", "concurrency=16")
 ASKED = ("--prompt-tokens", "uniform:20-100", "--output-tokens", "uniform:4-16")
 LOADS, LOAD_SECONDS = "4,16,2,20,8,12", 25
@@ -42,7 +42,7 @@ POINTS = 0.02  # by which attainment may differ from the prediction
 class Row:
     """Shares of requests that met every objective. `low` and `high` hold nine in ten of the predicted seeds."""
 
-    replicas: int  # that the plan named, and that were run
+    replicas: int  # as planned and as started
     rate: float
     requests: int
     predicted: float
@@ -50,7 +50,7 @@ class Row:
     high: float
     attained: float
     failed: int
-    load_average: float  # of the machine, before the fleet was run
+    load_average: float  # the machine's, before the fleet was started
 
     @property
     def difference(self) -> float:
@@ -58,8 +58,7 @@ class Row:
 
 
 def enginebench(*arguments: str) -> str:
-    """Return what the command printed. Ends the program where it failed: exit code 1 is a missed objective or a
-    traceback."""
+    """Return the output of the command. End the program if it failed; exit code 1 may be only a missed objective."""
     done = subprocess.run(
         [*PYTHON, "-m", "enginebench", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
@@ -80,7 +79,7 @@ def measure_replica(runs: Path) -> Path:
 
 
 def planned(run: Path) -> Attainment:
-    """Simulate the peak on the number of replicas that the plan names."""
+    """Simulate the peak on the planned number of replicas."""
     plan = simulate([load_run(run)], Rate(RATE), SECONDS, parse_objectives(OBJECTIVES))
     if plan.replicas is None:
         raise SystemExit(f"the peak cannot be simulated: {plan.missing}")

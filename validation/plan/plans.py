@@ -1,7 +1,7 @@
-"""How far `enginebench plan` is off on servers whose step cost is known:  make plans
+"""The errors of `enginebench plan` on servers with a known step cost:  make plans
 
-Held-out stages: each stage predicted from a fit to the others, closed loop and open loop on the same arrivals. Bands: a
-stage with arrivals of its own, of which the 90 % band over futures should hold nine in ten. Writes
+Held-out stages: each stage is predicted from a fit to the others, in a closed loop, and in an open loop on the same
+arrivals. Bands: for stages with new arrivals, the 90 % band over futures should contain nine in ten. Writes
 validation/results/plans.json, with its seed and command.
 """
 
@@ -74,7 +74,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The share of runs whose figure was inside the band predicted for it."""
+    """The share of runs for which a figure was inside its predicted band."""
 
     system: str
     runs: int
@@ -95,7 +95,7 @@ def held_out(name: str, window: float, seed: int) -> Errors:
 
 
 def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
-    """Fit one run to lower rates, and check it at a higher one with new arrivals."""
+    """Fit a model to the lower rates of a run, and check it at a higher rate with new arrivals."""
     system = System(BatchingServer(jitter=0.02), rates(0.4 * rate, 0.7 * rate, rate))
     *seen, unseen = _stages(system, window, seed * 1000 + run)
     model, end = fit_stages(seen, system.server.slots), WARM_UP + window

@@ -1,10 +1,10 @@
-"""How far are the plan's predictions off, over every prediction that there is a truth for?
+"""How large are the errors of all plan predictions whose true values are known?
 
     python -m validation.plan.predictions --output validation/results/predictions.json
 
-Committed studies: each load of each engine from a fit to its other loads, all repeats together, as a plan shows it.
-Engines beyond the fitted loads are those of plan_real_engines.json; of simulated servers plans.json has the largest
-error of each system. Errors count without their sign: median, p90 and worst of each figure.
+For committed studies, each load of each engine is predicted from a fit to its other loads, all repeats together, as in
+a plan. Predictions beyond the fitted loads are from plan_real_engines.json, and the largest error of each simulated
+system is from plans.json. The table has the median, p90 and maximum of each figure's absolute errors.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Errors = Mapping[str, float]  # by figure, relative
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A load of an engine that had no part in the fit."""
+    """A load of an engine that was left out of the fit."""
 
     study: str
     engine: str
     load: str
     errors: Errors
-    accepted: bool  # the fit is good enough for a plan to simulate replicas with
+    accepted: bool  # the fit is good enough for a plan to simulate replicas
 
 
 def predictions_of(study: StudyFolder) -> Iterator[Prediction]:
-    """Predict each load of each engine and part. Engines that no model can be fitted to are left out."""
+    """Predict each load of each engine and part. Engines without a fitted model are left out."""
     for part in study.grid.parts:
         for model in study.grid.models:
             for engine in study.grid.engines:
@@ -71,7 +71,7 @@ def committed() -> Iterator[Prediction]:
 
 
 def summarised(errors: Sequence[Errors]) -> dict[str, tuple[float, float, float] | None]:
-    """Return median, p90 and worst of each figure's errors without their sign."""
+    """Return median, p90 and maximum of each figure's absolute errors."""
     summary: dict[str, tuple[float, float, float] | None] = {}
     for figure in FIGURES:
         values = [abs(row[figure]) for row in errors if math.isfinite(row.get(figure, math.nan))]
@@ -80,7 +80,7 @@ def summarised(errors: Sequence[Errors]) -> dict[str, tuple[float, float, float]
 
 
 def table(groups: Mapping[str, Sequence[Errors]]) -> str:
-    """Markdown, as docs/capacity-planning.md shows it."""
+    """Write the Markdown table of docs/capacity-planning.md."""
     rows = [f"| predictions | {' | '.join(FIGURES.values())} |", f"|{'---|' * (1 + len(FIGURES))}"]
     for name, errors in groups.items():
         shown = ["—" if of is None else " / ".join(f"{100 * v:.1f}" for v in of) for of in summarised(errors).values()]

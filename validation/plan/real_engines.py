@@ -1,4 +1,4 @@
-"""How far are the predictions of `enginebench plan` off on real engines, at loads beyond those it was fitted to?
+"""How large are the errors of `enginebench plan` on real engines, at loads beyond the fitted ones?
 
     LENGTHS="--prompt-tokens uniform:16-64 --output-tokens uniform:4-12"
     taskset -c 0 enginebench serve llamacpp -o dtype=q8_0 --port 8000 &
@@ -8,10 +8,10 @@
         --stages 8,4,12,2,10,1,6,4,10,8,1,12,6,2,1,12,6,10,2,4,8 --stage-seconds 15 --allow-invalid
     python -m validation.plan.real_engines plan-runs/* --output validation/results/plan_real_engines.json
 
-An engine is served on one half of the cores, and measured from the other half, first to warm it up, then at all loads
-in mixed order, several times over. The model is fitted to the loads of at most `FITTED` users; those beyond are
-predicted. Other work on the machine makes steps longer: `drift` is the standard deviation of measured over fitted step
-time in periods of ten seconds.
+An engine is served on one half of the cores and measured from the other half, first to warm it up, then several times
+at all loads in mixed order. The model is fitted to the loads of at most `FITTED` users; higher loads are predicted.
+Other work on the machine makes steps longer: `drift` is the standard deviation of measured over fitted step time in
+periods of ten seconds.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from enginebench.analysis.plan.accuracy import fit_stages, predict_unseen
 from enginebench.analysis.plan.measured import declared_slots, measured_stages
 from validation.program import command_line, write
 
-FITTED = 8  # users at most
+FITTED = 8  # maximum users
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
 
 
 def fit_and_predict(run: RunData) -> dict[str, Any]:
-    """Return the drift of the machine, and each load beyond the fitted ones: predicted over measured, less 1. Raises
-    `CannotPlan`."""
+    """Return the drift of the machine, and for each load beyond the fitted ones the errors: predicted ÷ measured − 1.
+    Raises `CannotPlan`."""
     stages = measured_stages([run])
     model = fit_stages([stage for stage in stages if stage.load.value <= FITTED], declared_slots([run]))
     unseen = []

@@ -1,12 +1,12 @@
-"""How long a report takes, and how much memory, over a million requests of a hundred tokens; are its percentiles exact?
+"""The time and memory of a report on a million requests of a hundred tokens, and whether its percentiles are exact.
 
     python -m validation.speed.report_at_scale --output validation/results/report_at_scale.json
     python -m validation.speed.report_at_scale --requests 200000 --from lines
 
 A run folder is written with random latencies (five stages of users, one request in two hundred refused), either as the
-lines that a load test writes or as the Parquet table that a report makes of them. `enginebench report` then runs as a
-program of its own. Each percentile in its summary is checked by counting: as many of the values as its rank demands are
-no larger, and fewer are smaller. The values are drawn again from their seeds for that, a slice at a time.
+lines that a load test writes or as the Parquet table that a report makes from them. `enginebench report` then runs as a
+separate program. Each percentile in its summary is checked by counting: at least as many values as its rank are no
+larger, and fewer are smaller. For the count, the values are drawn again from their seeds, a slice at a time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A slice of requests; nanoseconds. `gaps` has a row for each request."""
+    """A slice of requests, in nanoseconds. `gaps` has a row for each request."""
 
     number: Ints
     stage: Ints
@@ -66,12 +66,12 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds and bytes. Memory is the largest that was resident, of the program and all that it started together."""
+    """Durations in seconds, sizes in bytes. Memory is the peak of the resident memory of the whole process tree."""
 
     source: str
     requests: int
     tokens: int
-    size: int  # of the lines or of the table
+    size: int  # size of the lines or the table
     seconds: float
     cpu_seconds: float
     most_resident: int
@@ -179,7 +179,7 @@ def slices(requests: int) -> Iterator[Drawn]:
 
 
 def write_run(folder: Path, requests: int, source: str) -> int:
-    """Return a run folder; how large its lines or its table are, in bytes."""
+    """Write a run folder, and return the size of its lines or its table in bytes."""
     folder.mkdir(parents=True)
     stages = stages_of(requests)
     meta = RunMeta(
@@ -233,7 +233,7 @@ def report(folder: Path) -> tuple[float, float, int]:
 
 
 def check(folder: Path, requests: int) -> tuple[int, int]:
-    """Return how many percentiles were checked, and how many of them are not those of the values."""
+    """Return the number of checked percentiles, and how many of them are wrong."""
     summary = json.loads((folder / "summary.json").read_text())
     stages = stages_of(requests)
     shown = {

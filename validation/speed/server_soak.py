@@ -6,12 +6,12 @@
 Clients arrive at random, `--rate` per second, at times more than there are slots; `soak_clients.py` describes them.
 Every client reports how its requests ended. At the end:
 
-    memory     the least resident memory of the server in the last fifth of the run against the second fifth: within 5 %
-    slots      no request runs or waits, and all slots can be taken at once
+    memory     the server's minimum resident memory in the last fifth of the run is at most 5 % above the second fifth
+    slots      no request runs or waits, and all slots can be taken at the same time
     leaks      as many file descriptors, asyncio tasks and threads as before, one child process
     outcomes   every request is in `enginebench_requests_total` once, and under the outcome that its client saw
 
-The exit code is 1 where one of these does not hold.
+    The exit code is 1 if one of these checks fails.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from validation.speed.soak_clients import CLIENTS, PATHS, Report, Visit
 from validation.speed.soak_server import CONCURRENCY
 
 SERVER = "validation.speed.soak_server"
-GROWTH = 1.05  # of memory, at most
-MARGIN = 1.0  # seconds around a kill in which it may have been what ended a request
-TOO_SOON = 0.1  # seconds; a client that disconnects sooner may be refused at the same moment
-SETTLE = 20.0  # seconds until the server must be idle
+GROWTH = 1.05  # maximum ratio of memory, last fifth to second fifth
+MARGIN = 1.0  # seconds around a kill in which it may have ended a request
+TOO_SOON = 0.1  # seconds; a client that disconnects earlier may be refused at the same moment
+SETTLE = 20.0  # seconds after which the server must be idle
 
-POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)  # of the event loop: each stays once two calls have overlapped
+POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)  # maximum for the event loop, which keeps every thread that it starts
 
 Outcomes = dict[str, int]  # "chat ok" -> 12
 
@@ -57,7 +57,7 @@ class Resources:
 
 @dataclass(slots=True)
 class Soak:
-    """The results. Seconds and bytes; CPU as a share of one core."""
+    """The results: durations in seconds, memory in bytes, CPU as a share of one core."""
 
     seconds: float
     rate: float
@@ -69,7 +69,7 @@ class Soak:
     uncertain: int  # requests that client and engine may have ended at the same moment
     peak_running: int
     peak_waiting: int
-    all_slots: int  # that could be taken at once at the end
+    all_slots: int  # slots that could be taken at the same time at the end
     left_running: int
     left_waiting: int
     before: Resources
@@ -79,7 +79,7 @@ class Soak:
     cpu: dict[str, float] = field(default_factory=dict)
 
     def faults(self) -> list[str]:
-        """Return one sentence each; none after a good run."""
+        """Return a sentence for each failed check; none after a good run."""
         sentences = []
         if self.memory_after > GROWTH * self.memory_before:
             sentences.append(f"memory grew by {self.memory_after / self.memory_before - 1:.1%}.")
@@ -125,7 +125,7 @@ class Watched:
         return answer.partition(b"\r\n\r\n")[2].decode()
 
     async def metrics(self) -> dict[str, float]:
-        """Read the metrics by name, `requests_total` by name, endpoint and outcome."""
+        """Return the metrics by name; `requests_total` by name, endpoint and outcome."""
         values = {}
         for family in text_string_to_metric_families(await self.get("/metrics")):
             for name, labels, value, *_ in family.samples:
@@ -141,12 +141,12 @@ class Watched:
         }
 
     async def at_work(self) -> tuple[int, int]:
-        """Return running and waiting."""
+        """Return the numbers of running and of waiting requests."""
         now = await self.metrics()
         return int(now["requests_running"]), int(now["requests_waiting"])
 
     async def resources(self) -> Resources:
-        """Read resources once the server has noticed all disconnects."""
+        """Return the resources, once the server has noticed all disconnects."""
         await asyncio.sleep(1.5)
         tasks = int(await self.get("/tasks"))
         return Resources(self.process.num_fds(), tasks, self.process.num_threads(), len(self.process.children()))
@@ -239,7 +239,7 @@ class SoakRun:
             await asyncio.sleep(min(1.0, self._seconds / 100))
 
     async def _quiet(self) -> tuple[int, int]:
-        """Return running and waiting, once the last client has disconnected and the engine is ready."""
+        """Return running and waiting requests, once the last client has disconnected and the engine is ready."""
         deadline = time.monotonic() + SETTLE
         while time.monotonic() < deadline:
             ready = '"status":"ready"' in await self._watched.get("/ready")
@@ -249,7 +249,7 @@ class SoakRun:
         return await self._watched.at_work()
 
     async def _take_all_slots(self) -> int:
-        """Send one request more than there are slots. Return how many run at once."""
+        """Send one request more than there are slots. Return how many run at the same time."""
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(CONCURRENCY + 1):
                 visit = self._visit()
@@ -273,8 +273,8 @@ class SoakRun:
 
 
 def _least(samples: Sequence[float], fifth: int) -> float:
-    """Return the minimum of one fifth of the run, counted from 0: requests in flight add up to 10 %, a leak raises the
-    least as well."""
+    """Return the minimum of one fifth of the run, counted from 0: requests in flight add up to 10 % to the memory, and
+    a leak raises the minimum as well."""
     size = max(1, len(samples) // 5)
     return min(samples[fifth * size : (fifth + 1) * size])
 

@@ -3,17 +3,17 @@
     python -m validation.speed.server_throughput                 # every scenario, 5 s each
     python -m validation.speed.server_throughput flood --seconds 10 --output flood.json
 
-    flood      64 streams without delay: greatest tokens per second, and CPU per token
+    flood      64 streams without delay: maximum tokens per second, and CPU per token
     paced      64 streams × 400 tokens/s: one write per token; CPU per token
     latency    100 streams × 50 tokens/s: from the generation of a token in the engine to its arrival in the driver
     requests   16 clients, answers of 1 token, not streamed: requests per second
     streams-N  as `latency`, with N streams × 20 tokens/s: added delay by the number of streams
 
-CPU time is that of the server's process only, user and system, read before and after (psutil). "Tokens per CPU second"
-is the throughput of a core that does nothing else; "tokens per second" was measured while this machine also ran engine
-and driver. `latency` begins at the stamp that the engine wrote into the token (`stamped_engine.py`) and ends at the
-kernel's receive stamp in the driver, or if there is none, when the driver has read it: an upper bound on the delay
-that the server adds. Clients start one after another.
+CPU time covers only the server's process, user and system, read before and after (psutil). "Tokens per CPU second"
+is the throughput of a core that does nothing else; "tokens per second" was measured while this machine also ran the
+engine and the driver. `latency` is the time from the stamp that the engine writes into the token (`stamped_engine.py`)
+to the kernel's receive stamp in the driver or, without one, to the driver's read: an upper bound on the delay that
+the server adds. Clients start one after another.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WARM_UP = 1.0  # seconds from then until the measured window
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    options: tuple[str, ...]  # of the fake engine
+    options: tuple[str, ...]  # options of the fake engine
     clients: int
     tokens: int  # per answer
     streamed: bool = True
@@ -73,7 +73,7 @@ class Result:
     seconds: float
     requests: float
     tokens: float
-    server_cpu_share: float  # of one core
+    server_cpu_share: float  # share of one core
     engine_cpu_share: float
     driver_cpu_share: float
     server_cpu_per_token: float

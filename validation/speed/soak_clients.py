@@ -1,7 +1,7 @@
 """The clients of `server_soak.py`: good, bad, slow and disconnecting. Each reports how its requests ended.
 
-The server must have counted the outcome that the client saw. Only where a client disconnected at the moment at which
-its request ended for another reason may the server have counted either.
+The server must have counted the outcome that the client saw. Only if a client disconnected just as its request ended
+for another reason, the server may have counted either outcome.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Report:
     outcome: str  # as the server is expected to call it
     began: float
     ended: float
-    seen: bool  # the end was seen; otherwise the engine's end may have come first
+    seen: bool  # the client saw the end; otherwise the engine may have ended it first
 
 
 class Connection:
-    """A connection: requests one after another, and their responses."""
+    """A connection with its requests, one after another, and their responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -56,7 +56,7 @@ class Connection:
         self.writer.write(head.encode() + body)
 
     async def receive(self) -> bool:
-        """Read the next data; false at the end of the connection."""
+        """Read the next data; return false at the end of the connection."""
         with contextlib.suppress(ConnectionError):
             if data := await self.reader.read(65_536):
                 self.received += data
@@ -64,7 +64,7 @@ class Connection:
         return False
 
     async def receive_tokens(self, least: int) -> bool:
-        """Wait for a number of tokens; false if the answer ends before."""
+        """Wait for at least `least` tokens; return false if the answer ends before."""
         while self.received.count(b'"finish_reason":null') < least:
             if self.complete or not await self.receive():
                 return False
@@ -129,7 +129,7 @@ class Visit:
 
     @asynccontextmanager
     async def report(self, endpoint: str, connection: Connection) -> AsyncIterator[None]:
-        """Report one request: what was received at the end decides its outcome."""
+        """Report one request; the bytes received at the end decide its outcome."""
         began = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             yield
@@ -206,7 +206,7 @@ async def disconnects_mid_stream(visit: Visit) -> None:
 
 
 async def half_closes(visit: Visit) -> None:
-    """Disconnect at any moment, and read what was sent before, to see how far the request came."""
+    """Disconnect at a random moment, and read the data sent before it, to see how far the request came."""
     endpoint = visit.endpoint()
     async with visit.connect() as line, visit.report(endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=visit.chance.random() < 0.5), PATHS[endpoint])

@@ -25,7 +25,7 @@ LIMITS = ServerSettings(
     queue_size=QUEUE,
     max_body_bytes=256 * 1024,
 )
-SEND_BUFFER = 16 * 1024  # bytes of the kernel's, so that a client that does not read is noticed early
+SEND_BUFFER = 16 * 1024  # bytes in the kernel, so that a client that does not read is noticed early
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A server around an engine that writes into every token when it was generated: what follows is the tool's own delay.
+"""A server around an engine that writes into every token when it was generated, to measure the delay added after it.
 
     python -m validation.speed.stamped_engine 0.02        # seconds per token; prints its address when it is ready
 

@@ -3,7 +3,7 @@
     python -m validation.speed.worst_bodies                    # one body after another, then four at a time
     python -m validation.speed.worst_bodies --output validation/results/worst_bodies.json
 
-Another client reads a stream of one token every 20 ms meanwhile. The gap is the longest time between two of its reads,
+Meanwhile, another client reads a stream of one token every 20 ms. The gap is the longest time between two of its reads,
 by the kernel's receive stamps if there are any. Memory is the peak of the server's process since its start.
 """
 
@@ -29,7 +29,7 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SIZE = 4 * 1024 * 1024 - 1024  # just below the server's limit
 VALUES = 132_000  # just below what the server reads for the fake engine's context
 TPOT = 0.02  # seconds
-MARGIN = 0.1  # seconds before and after a body that count as its time
+MARGIN = 0.1  # seconds before and after a body that count for it
 FOUR = "all of them, four at a time"
 
 
@@ -42,7 +42,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds and bytes."""
+    """Durations in seconds, sizes in bytes."""
 
     name: str
     size: int
@@ -101,7 +101,7 @@ def post(port: int, body: Body) -> int:
 
 
 def read_stream(port: int, results: Pipe) -> None:
-    """Read tokens in a process of its own until told to stop, then send when they arrived (monotonic seconds)."""
+    """Read tokens, in a separate process, until told to stop; then send their arrival times (monotonic seconds)."""
     content = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100_000, "stream": True})
     arrived = []
     with socket.create_connection(("127.0.0.1", port)) as connection:

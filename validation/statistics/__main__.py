@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def line(cells: list[coverage.Cell]) -> str:
-    """Coverage in per cent of each number, with the share of simulations that showed it where it is below 90 %."""
+    """Write the coverage of each number in per cent, with the share of simulations that showed it if below 90 %."""
     texts = []
     for cell in cells:
         covered = "n/a" if cell.coverage is None else f"{100 * cell.coverage:.1f}"

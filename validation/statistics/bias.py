@@ -48,7 +48,7 @@ class Engine:
     step: float  # seconds that a step with one answer takes
     rng: Generator
     clock: float = 0.0
-    steps: list[float] = field(default_factory=list)  # when each ended
+    steps: list[float] = field(default_factory=list)  # instants at which steps ended
     running: dict[int, Answer] = field(default_factory=dict)
     starts: dict[int, float] = field(default_factory=dict)  # when users who have not asked yet will ask
 

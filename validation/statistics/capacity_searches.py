@@ -1,6 +1,6 @@
 """Simulate the search for capacity, in virtual time, on servers of known capacity:  make searches
 
-The same search as in a real run is fed the same counts. Requests are those sent, warm-ups included. Writes
+The search of real runs gets the same counts as in a real run. Requests are all sent ones, warm-ups included. Writes
 validation/results/capacity.json, with its seed and command, and prints the table of docs/capacity-search.md.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
+from loadtests.harness.schedule.search.capacity_search import Probe, Search, SearchGoal
 from loadtests.harness.schedule.search.evidence import SLOW, ProbeOutcomes
 from validation.program import write_simulation
 from validation.statistics.capacity_systems import SYSTEMS, Q, System
@@ -24,7 +24,7 @@ from validation.statistics.systems import Generator
 PER_SLICE = 4  # requests
 CLOSE = 0.05  # an estimate counts as close within this share of the true capacity
 PRECISIONS = (0.3, 0.2, 0.15)  # half the bracket as a share of its middle
-MAX_REQUESTS = 60_000  # after which a search is given up
+MAX_REQUESTS = 60_000  # after which a search is abandoned
 SEED, SEARCHES = 20261127, 150
 
 
@@ -41,21 +41,21 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """All searches of one system. Requests are medians, `None` if fewer than half of the searches came so far."""
+    """All searches of one system. Requests are medians; `None` if fewer than half of the searches came so far."""
 
     system: str
     capacity: float
     searches: int
     right: float
     close: float
-    early: float  # share that was within ± 30 % after 10 000 requests
+    early: float  # share of searches with a precision of 30 % within 10 000 requests
     reached: dict[str, float | None] = field(default_factory=dict)
 
 
 def search_once(system: System, capacity: float, seed: int) -> Searched:
     rng = np.random.default_rng([seed, 13])
     start = system.saturation / 20
-    search = Search(Goal((1 - Q,), min(PRECISIONS), start, start / 1024, warm_up=10 * system.limit))
+    search = Search(SearchGoal((1 - Q,), min(PRECISIONS), start, start / 1024, warm_up=10 * system.limit))
     requests, reached = 0, dict[float, int]()
     while (probe := search.probe) is not None and requests < MAX_REQUESTS:
         requests += run_probe(system, search, probe, rng)
@@ -65,7 +65,7 @@ def search_once(system: System, capacity: float, seed: int) -> Searched:
 
 
 def run_probe(system: System, search: Search, probe: Probe, rng: Generator) -> int:
-    """Apply one probe until the search has decided. Returns how many requests were sent by then."""
+    """Apply one probe until the search has decided, and return the number of requests sent by then."""
     warm_up = max(probe.warm_up_requests, round(probe.warm_up * probe.load))
     slices = probe.most_requests // PER_SLICE + 1
     trace = system.run(probe.load, warm_up + slices * PER_SLICE, rng)
@@ -101,7 +101,7 @@ def measure_one(index: int, searches: int, seed: int) -> Cell:
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Markdown, as docs/capacity-search.md shows it."""
+    """Write the Markdown table of docs/capacity-search.md."""
     widths = [f"requests until ± {100 * p:g} %" for p in PRECISIONS]
     headers = ["system", "capacity", "bracket right", "estimate within 5 %", *widths, "± 30 % by 10 000"]
     lines = ["| " + " | ".join(headers) + " |", "|---" * len(headers) + "|"]

@@ -1,8 +1,8 @@
-"""Servers whose capacity is known: queues by their exact laws, continuous batching by simulating millions of requests.
+"""Servers of known capacity: queues by their exact laws, continuous batching by simulating millions of requests.
 
-Shares nothing with the search that is judged on them. A system serves Poisson arrivals, or others of mean gap 1/rate,
-first come, first served. Its latency is the wait, or the time to the first token; a request "meets" `limit` if its
-latency is at most that, and capacity is the rate at which a share `Q` does.
+They share no code with the search that is judged by them. A system serves Poisson or other arrivals with a mean gap of
+1/rate, first come, first served. Its latency is the wait, or the time to the first token; a request "meets" `limit` if
+its latency is at most that, and capacity is the rate at which a share `Q` of the requests meets it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def gamma(cv: float) -> Draw:
 
 
 def hyperexponential(cv: float) -> Draw:
-    """Two exponentials with balanced means."""
+    """Draw from a mix of two exponential distributions with balanced means and the coefficient of variation `cv`."""
     p = 0.5 * (1 + math.sqrt((cv**2 - 1) / (cv**2 + 1)))
 
     def draw(rng: Generator, shape: tuple[int, ...]) -> Floats:
@@ -56,7 +56,7 @@ def two_classes(rng: Generator, shape: tuple[int, ...]) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Instants of arrival in order, latencies, and instants at which the answers ended. Seconds."""
+    """Instants of arrival in order, latencies, and ends of answers, in seconds; one element for each request."""
 
     sent: Floats
     latency: Floats
@@ -65,14 +65,14 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """`serve(rng, sent)` gives latencies and ends. `exact` computes the capacity where a law is known."""
+    """`serve(rng, sent)` returns latencies and ends. `exact` computes the capacity if a law is known."""
 
     name: str
     serve: Callable[[Generator, Floats], tuple[Floats, Floats]]
     limit: float
-    saturation: float  # requests per second, about
+    saturation: float  # approximate, in requests per second
     gap: Draw = exponential
-    exact: Callable[[float, float], float] | None = None  # of the limit and q
+    exact: Callable[[float, float], float] | None = None  # takes the limit and q
     changing: Changing | None = None  # arrivals whose rate changes: factors of successive gaps
 
     def run(self, rate: float, requests: int, rng: Generator) -> Trace:
@@ -84,7 +84,7 @@ class System:
         return Trace(sent, latency, ended)
 
     def capacity(self, rng: Generator) -> float:
-        """Return requests per second."""
+        """Return the capacity in requests per second."""
         if self.exact is not None:
             return self.exact(self.limit, Q)
         low, high = 0.05 * self.saturation, self.saturation
@@ -106,7 +106,7 @@ def wandering(spread: float, memory: float = 200) -> Changing:
 
     def draw(rng: Generator, requests: int) -> Floats:
         rho = math.exp(-1 / memory)
-        start = [rho * spread * rng.standard_normal()]  # the load did not begin with the probe
+        start = [rho * spread * rng.standard_normal()]  # stationary, because the load began before the probe
         level, _ = lfilter([spread * math.sqrt(1 - rho**2)], [1, -rho], rng.standard_normal(requests), zi=start)
         return np.asarray(np.exp(level - spread**2 / 2), dtype=np.float64)
 
@@ -114,7 +114,7 @@ def wandering(spread: float, memory: float = 200) -> Changing:
 
 
 def queue(rng: Generator, sent: Floats, servers: int, service: Draw) -> tuple[Floats, Floats]:
-    """Waits and ends with `servers` servers of mean service time 1 s each."""
+    """Return waits and ends with `servers` servers, each with a mean service time of 1 s."""
     times = service(rng, sent.shape)
     if servers == 1 or service is constant:
         wait = np.empty_like(sent)
@@ -147,9 +147,9 @@ def batching(
     answer: Draw,
     tokens: float,
 ) -> tuple[Floats, Floats]:
-    """Continuous batching: each step gives every running answer a token; the prompts that it admits stall all of them.
+    """Return times to the first token and ends with continuous batching.
 
-    Times to the first token, and ends.
+    Each step gives every running answer a token; the prompts that it admits stall all of them.
     """
     prompts = (prefill * prompt(rng, sent.shape)).tolist()
     lengths = np.maximum(1, np.rint(tokens * answer(rng, sent.shape))).astype(int).tolist()
@@ -181,7 +181,7 @@ def batching(
 
 
 def mmc_capacity(limit: float, q: float, servers: int) -> float:
-    """P(W > t) = C(c, a) e^{-(c - λ) t}, with Erlang's C (Gross et al., Fundamentals of Queueing Theory)."""
+    """Solve P(W > t) = C(c, a) e^{-(c - λ) t}, with Erlang's C (Gross et al., Fundamentals of Queueing Theory)."""
 
     def late(rate: float) -> float:
         terms = [rate**k / math.factorial(k) for k in range(servers + 1)]
@@ -192,7 +192,7 @@ def mmc_capacity(limit: float, q: float, servers: int) -> float:
 
 
 def mdc_capacity(limit: float, q: float, servers: int) -> float:
-    """Franx 2001, A simple solution for the M/D/c waiting time distribution, Operations Research Letters 29."""
+    """Use Franx 2001, A simple solution for the M/D/c waiting time distribution, Operations Research Letters 29."""
     return float(
         optimize.brentq(
             lambda rate: _mdc_within(rate, servers, limit) - q, 0.2 * servers, 0.985 * servers, xtol=1e-5 * servers
@@ -201,8 +201,8 @@ def mdc_capacity(limit: float, q: float, servers: int) -> float:
 
 
 def _mdc_within(rate: float, servers: int, limit: float) -> float:
-    """P(W ≤ limit) with service times of 1: the number in the system after a service time is those beyond `servers`
-    before it, and a Poisson number of arrivals."""
+    """Return P(W ≤ limit) with service times of 1. The number in the system after a service time is the number beyond
+    `servers` before it, plus a Poisson number of arrivals."""
     states = 1200
     arrivals = stats.poisson.pmf(np.arange(states), rate)
     chain = np.zeros((states, states))
@@ -244,7 +244,7 @@ def batched(name: str, limit: float, **how: float) -> System:
 
 
 def always_late(system: System, share: float) -> System:
-    """A share of the requests misses the objective at any load."""
+    """Return the system with a share of requests that miss the objective at any load."""
 
     def serve(rng: Generator, sent: Floats) -> tuple[Floats, Floats]:
         latency, ended = system.serve(rng, sent)

@@ -1,8 +1,8 @@
-"""How often is a load confirmed as met, or as missed, that is not?
+"""How often is a load wrongly confirmed as met or as missed?
 
-Loads around capacity are the same requests judged by limits around the true percentile: at each, a known share of the
-requests of the long run misses the limit. A verdict that an interval confirms is wrong if that share is on the other
-side of the objective; one that only the agreement of the runs confirms, if most runs of its length are.
+Loads around capacity are simulated by the same requests with limits around the true percentile: at each limit, a known
+share of requests misses it in the long run. A verdict confirmed by an interval is wrong if that share is on the other
+side of the objective; a verdict confirmed only by the agreement of runs is wrong if most runs of its length are.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NAMES = (
 )
 REPEATS = (1, 3, 5)
 QS = (0.9, 0.95)
-MISSES = (0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 3.0)  # true share of misses, as a multiple of what may miss
+MISSES = (0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 3.0)  # true share of misses, as a multiple of the permitted share
 SPREADS = (0.0, 0.05, 0.1)  # standard deviation of the speed from run to run
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedCell:
-    """Verdicts of one system over all loads. `met` and `missed` were confirmed as such by their own requests or runs,
-    `implied_met` and `implied_missed` by another load's; some of them are wrong."""
+    """Numbers of verdicts of one system over all loads. `met` and `missed` were confirmed by the load's own requests or
+    runs, `implied_met` and `implied_missed` by another load's; `…_wrong` are those of them that are wrong."""
 
     system: str
     spread: float
@@ -64,7 +64,7 @@ class ConfirmedCell:
 
 
 def measure(name: str, runs: int, seed: int) -> list[ConfirmedCell]:
-    """Simulate tests of one load, and ladders: tests of all loads, each in runs of its own, the lightest first."""
+    """Simulate tests of one load, and ladders: tests of all loads, each in separate runs, the lightest first."""
     rng = np.random.default_rng([seed, 5, NAMES.index(name)])
     cells = []
     for spread in SPREADS:
@@ -108,7 +108,7 @@ def _limits(truth: Sequence[Trace], q: float) -> list[float]:
 
 
 def _share(traces: Sequence[Trace], limit: float) -> float:
-    """Mean over runs, as runs are the samples."""
+    """Average the share within the limit over runs, because runs are the samples."""
     return float(np.mean([(trace.latency <= limit).mean() for trace in traces]))
 
 
@@ -117,7 +117,7 @@ def _met(trace: Trace, q: float, limit: float) -> bool:
 
 
 def _views(trace: Trace, q: float, limits: Sequence[float]) -> Iterator[StageView]:
-    """Yield what the tool knows of one run at each of the limits."""
+    """Yield the tool's view of one run at each of the limits."""
     _, stage = template()
     shares = share_intervals([trace.latency <= limit for limit in limits], trace.user, trace.latency)
     for share, limit in zip(shares, limits, strict=True):
@@ -142,7 +142,7 @@ class _Verdict:
 
 
 def _counted(ladder: Sequence[_Verdict]) -> Iterator[str]:
-    """Yield the fields of a cell that this ladder adds to, by its loads alone and with what they imply."""
+    """Yield the fields of a cell that this ladder increments, by each load alone and by what other loads imply."""
     loads = tuple(LoadVerdict((str(at),), float(at), verdict.slo) for at, verdict in enumerate(ladder))
     for verdict, load in zip(ladder, confirm_implied(loads), strict=True):
         yield "verdicts"
@@ -154,7 +154,7 @@ def _counted(ladder: Sequence[_Verdict]) -> Iterator[str]:
 
 
 def table(cells: Sequence[ConfirmedCell]) -> str:
-    """Markdown, over all systems."""
+    """Write a Markdown table over all systems."""
     rows = [
         "| speed from run to run | repeats | confirmed | wrong, of met | wrong, of missed |"
         " with implied loads | wrong, of met | wrong, of missed |",

@@ -1,7 +1,7 @@
-"""How often the 95 % intervals hold, by system and by number shown.
+"""How often the 95 % intervals contain the true value, by system and by number shown.
 
-The truth of a system is that of as many other runs of it, pooled. `effective` is the number of independent requests
-that would show the same spread from run to run.
+The true value of a system comes from the same number of other runs, pooled. `effective` is the number of independent
+requests that would show the same spread from run to run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from validation.statistics.systems import Floats, Generator, Trace, batches, log
 
 System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
-SHARES = (0.5, 0.9, 0.99)  # of requests within a limit
-MIN_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is left out
-RATIOS = ("p50", "p95", "rate")  # of two engines, `REPEATS` runs each
+SHARES = (0.5, 0.9, 0.99)  # shares of requests within a limit
+MIN_SHOWN = 0.02  # share of simulations with an interval below which the coverage is left out
+RATIOS = ("p50", "p95", "rate")  # ratios of two engines, `REPEATS` runs each
 REPEATS = 5
-SHUFFLES = 100  # of the runs into pairs of engines
+SHUFFLES = 100  # random assignments of the runs to pairs of engines
 NAMES = (
     *(f"p{100 * q:g}" for q in PERCENTILES),
     *(f"share {q:g}" for q in SHARES),
@@ -106,8 +106,8 @@ SYSTEMS: dict[str, System] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A number of a system: shares of simulations, and widths against 1.96 standard deviations of the number.
-    `unbounded` is the share of them all whose interval has no upper end; they are not in `width`."""
+    """A number of a system: shares of simulations, and the median half width ÷ 1.96 standard deviations of the number.
+    `unbounded` is the share of all simulations whose interval has no upper end; `width` leaves them out."""
 
     system: str
     number: str
@@ -131,7 +131,7 @@ def true_values(traces: list[Trace]) -> dict[str, float]:
 
 
 def estimates(trace: Trace, truth: dict[str, float]) -> dict[str, Estimate]:
-    """Return what the tool would show of one run."""
+    """Return the numbers that the tool would show for one run, by name."""
     intervals = percentile_intervals(trace.latency, PERCENTILES, trace.user)
     shown = {f"p{100 * q:g}": estimate for q, estimate in zip(PERCENTILES, intervals, strict=True)}
     for q in SHARES:
@@ -142,7 +142,7 @@ def estimates(trace: Trace, truth: dict[str, float]) -> dict[str, Estimate]:
 
 
 def measure(name: str, runs: int, seed: int) -> list[Cell]:
-    """Simulate a system and judge every number of it."""
+    """Simulate a system, and check the intervals of each of its numbers."""
     rng = np.random.default_rng([seed, list(SYSTEMS).index(name)])
     truth = true_values(SYSTEMS[name](rng, runs))
     traces = SYSTEMS[name](rng, runs)
@@ -155,9 +155,9 @@ def measure(name: str, runs: int, seed: int) -> list[Cell]:
 
 
 def _ratios(runs: list[Estimate], rng: Generator) -> list[Estimate]:
-    """Compare two identical engines, from runs drawn without replacement.
+    """Return ratios of two identical engines, from runs drawn without replacement.
 
-    A ratio of other engines is a multiple of it.
+    Ratios of different engines would be a multiple of these.
     """
     values, ratios = [run.value for run in runs if run.value is not None], []
     for _ in range(SHUFFLES):
@@ -194,8 +194,8 @@ def _cell(
 
 
 def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> float:
-    """Return the effective sample size of the indicator "at or below the percentile"; of the median for rates and
-    ratios."""
+    """Return the effective sample size of the indicator "at or below the percentile"; for rates and ratios, the
+    percentile is the median."""
     limit = truth[number.replace("share", "limit")] if number.startswith(("p", "share")) else truth["p50"]
     shares: Floats = np.array([float((trace.latency <= limit).mean()) for trace in traces])
     share = float(shares.mean())
@@ -203,8 +203,8 @@ def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> flo
 
 
 def table(cells: list[Cell]) -> str:
-    """Markdown, as docs/simulations.md shows it: coverage in per cent, with the share shown where it is below 90 %, and
-    the share without an upper end where it is above 10 %."""
+    """Write the Markdown table of docs/simulations.md: coverage in per cent, with the share shown if it is below 90 %,
+    and the share without an upper end if it is above 10 %."""
     rows = [f"| system | effective | {' | '.join(NAMES)} |", f"|{'---|' * (len(NAMES) + 2)}"]
     for at in range(0, len(cells), len(NAMES)):
         of_system = cells[at : at + len(NAMES)]

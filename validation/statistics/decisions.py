@@ -31,7 +31,7 @@ REPEATS = 5
 
 
 def throughputs(rng: Generator, engines: int, drift: float = 0.0) -> dict[str, list[float]]:
-    """Draw a value per engine and repeat: spread between runs, spread inside each, drift shared by a repeat."""
+    """Draw a value per engine and repeat, with spread between runs and inside each, and a drift shared by a repeat."""
     noise = RUN_TO_RUN * rng.standard_normal((engines, REPEATS)) + INSIDE * rng.standard_normal((engines, REPEATS))
     return dict(zip(ascii_lowercase, np.exp(noise + drift * rng.standard_normal(REPEATS)).tolist(), strict=False))
 
@@ -42,7 +42,7 @@ def scaled(runs: dict[str, list[float]], factors: Mapping[str, float]) -> dict[s
 
 @cache
 def template() -> tuple[RunSummary, StageView]:
-    """Return a run without requests, whose one stage is given its throughput."""
+    """Return a run without requests, and its only stage, whose throughput is set later."""
     stage = StageView(
         index=0,
         label="8 users",
@@ -74,8 +74,8 @@ def template() -> tuple[RunSummary, StageView]:
 
 
 def compared(throughput: Mapping[str, list[float]], paired: bool) -> Comparison:
-    """Return the best engine over the next best one. Runs are interleaved, and pairs if all engines got the same
-    prompts."""
+    """Compare the best engine with the next best one. Runs are interleaved; with `paired`, all engines of a repeat have
+    the same prompts."""
     run, stage = template()
     summaries = []
     for place, (label, values) in enumerate(throughput.items()):
@@ -95,7 +95,7 @@ def compared(throughput: Mapping[str, list[float]], paired: bool) -> Comparison:
 
 
 def winners(runs: int, seed: int) -> dict[str, float]:
-    """Return shares of simulated comparisons."""
+    """Return shares of simulated comparisons by case: false winners, true winners, and the coverage of the ratio."""
     rng = np.random.default_rng([seed, 1])
     shares: dict[str, list[bool]] = {}
     for _ in range(runs):
@@ -126,13 +126,13 @@ def by_chance(comparison: Comparison) -> bool:
 
 
 def steady_series(rng: Generator, points: int, rho: float) -> Floats:
-    """Return a level of 10 and an AR(1) of standard deviation 2."""
+    """Draw an AR(1) series with mean 10 and standard deviation 2."""
     shocks = rng.standard_normal(points + 300) * math.sqrt(1 - rho**2)
     return np.asarray(10 + 2 * lfilter([1], [1, -rho], shocks)[300:], dtype=np.float64)
 
 
 def steady(runs: int, seed: int) -> dict[str, float]:
-    """Return shares called unsteady."""
+    """Return the shares of simulated series that are called unsteady, by case."""
     rng = np.random.default_rng([seed, 2])
     shares: dict[str, float] = {}
     for points in (60, 120, 240):
@@ -155,7 +155,7 @@ def steady(runs: int, seed: int) -> dict[str, float]:
 
 
 def lock_steps(runs: int, seed: int) -> dict[str, float]:
-    """Return shares called lock step."""
+    """Return the shares of simulated runs that are called lock step, by case."""
     rng = np.random.default_rng([seed, 3])
     cases = {
         "closed loop, 40 users, 4 servers": partial(systems.closed_queue),
@@ -166,7 +166,7 @@ def lock_steps(runs: int, seed: int) -> dict[str, float]:
         "continuous batching, lengths ± 50 %, starts over 10 s": partial(
             systems.batching, draw=systems.lognormal(0.5), ramp=10.0, seconds=60
         ),
-        # What the finding recommends to convoys: --output-tokens uniform:32-96, or pauses as long as an answer.
+        # The finding's remedies for lock step: --output-tokens uniform:32-96, or pauses as long as an answer.
         "40 slots, lengths uniform from a half to one and a half": partial(
             systems.batching, slots=40, draw=systems.uniform(0.5), seconds=60
         ),

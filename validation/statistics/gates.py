@@ -1,8 +1,8 @@
 """How often a gate fails between identical versions, and how often it finds a regression.
 
-The runs of a version are simulated as the numbers that a gate judges: for each stage and metric one value a run. What
-varies from run to run is shared by all metrics (the machine was slower today), own to each metric, or a heavy tail, as
-percentiles of few requests have.
+The runs of a version are simulated as the numbers that a gate judges: one value per run for each stage and metric. The
+variation from run to run is shared by all metrics (the machine was slower today), separate for each metric, or has a
+heavy tail, like percentiles of few requests.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from validation.statistics.systems import Floats, Generator
 
 RUNS = 5
 LIMIT = 0.2
-COUNTED = 2000  # requests of each run, of which a share is
+COUNTED = 2000  # requests of each run, the denominator of a share
 STAGES = ("10 users", "20 users", "40 users")
-COLUMNS = [column for column in columns("compared") if column.name != CORRECT]  # which only graded runs have
+COLUMNS = [column for column in columns("compared") if column.name != CORRECT]  # only graded runs have `CORRECT`
 # By metric: a typical value, and its own spread from run to run in multiples of the scenario's.
 LEVELS: dict[str, tuple[float, float]] = {
     "ttft p50": (0.2, 1.0),
@@ -43,7 +43,7 @@ LEVELS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class GateCell:
-    """Shares of simulated gates. `failed` is at 20 %, `strict` at 10 %: false alarms where nothing had changed."""
+    """Shares of simulated gates that fail: `failed` at 20 %, `strict` at 10 %. If nothing changed: false alarms."""
 
     scenario: str
     gates: int
@@ -54,9 +54,9 @@ class GateCell:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`shared` and `own` are standard deviations from run to run, as shares; `shared_now` and `own_now` those of the
-    version to judge. `some`: only every third metric has them, the others those of the baseline.
-    `tail`: Student's t with three degrees of freedom instead of a normal distribution. `worse` is by how much `metrics`
-    (all, where empty) are worse at `stages`. `clock`: every duration lies between 25 and 45 ms, and is rounded to a
+    version to judge. `some`: only every third metric has them, the others have those of the baseline.
+    `tail`: Student's t with three degrees of freedom instead of a normal distribution. `worse` is the share by which
+    `metrics` (all, if empty) are worse at `stages`. `clock`: every duration is between 25 and 45 ms, rounded to a
     clock with this resolution in seconds."""
 
     shared: float
@@ -104,7 +104,7 @@ SCENARIOS: dict[str, Scenario] = {
 def version(
     rng: Generator, scenario: Scenario, changed: bool, levels: dict[tuple[str, str], float] | None = None
 ) -> dict[tuple[str, str], Floats]:
-    """Draw values of one version's runs by stage and metric. `levels` are in place of the typical ones."""
+    """Draw values of one version's runs by stage and metric. `levels` replace the typical ones."""
     shared = scenario.shared_now if changed and scenario.shared_now is not None else scenario.shared
     today = shared * rng.standard_normal(RUNS)
     values = {}

@@ -1,7 +1,7 @@
-"""How often the intervals of percentiles over several runs hold, whose speed differs from run to run.
+"""How often the intervals of percentiles over several runs are right, if the speed differs from run to run.
 
-Latencies are lognormal with a deviation of 0.5 on the logarithm, and so is the speed of a run; the truth is that of all
-runs there could be.
+Latencies are lognormal with a standard deviation of 0.5 of the logarithm; the speeds of runs are lognormal too. The
+true value is the percentile over infinitely many runs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from enginebench.records.metrics import PERCENTILES
 from enginebench.records.view import Distribution
 from validation.statistics.systems import Floats, Generator
 
-SPREAD = 0.5  # of latencies inside a run, on the logarithm
+SPREAD = 0.5  # standard deviation of the logarithm of latencies inside a run
 GRID = tuple(product((3, 5, 8), (60, 400), (0.0, 0.05, 0.3), (0.0, 0.8)))
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The intervals over `samples` samples of `runs` runs: `shown` is the share that had one, `coverage` the share of
-    these that held, and `ratio` the median of upper end ÷ lower end. `spread` is that of the speed, `rho` the
-    correlation of successive requests."""
+    """The intervals over `samples` samples of `runs` runs: `shown` is the share with an interval, `coverage` the share
+    of these that contain the true value, `ratio` the median of upper end ÷ lower end. `spread` is that of the speed,
+    `rho` the correlation of successive requests."""
 
     percentile: str
     runs: int
-    requests: int  # of a run
+    requests: int  # per run
     spread: float
     rho: float
     samples: int

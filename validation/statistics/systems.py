@@ -1,7 +1,7 @@
-"""Systems under load whose true long-run distribution is known, or is found by simulating far more of them.
+"""Systems under load whose true long-run distribution is known, or found by simulating many more runs.
 
-Every function simulates `runs` independent runs side by side and returns one `Trace` each: the requests of a window
-of `seconds`, in the order in which they were scheduled.
+Every function simulates `runs` independent runs at the same time and returns a `Trace` for each: the requests of a
+window of `seconds`, in the order in which they were scheduled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def lognormal(cv: float) -> Draw:
 
 
 def uniform(half: float) -> Draw:
-    """About 1, by at most `half` to either side."""
+    """Draw uniformly from 1 − `half` to 1 + `half`."""
     return lambda rng, shape: rng.uniform(1 - half, 1 + half, shape)
 
 
@@ -47,7 +47,7 @@ VARIED = lognormal(1.0)
 
 
 def batches(size: float) -> Draw:
-    """Gaps between arrivals that come in batches at random, of `size` on average (geometric)."""
+    """Draw gaps between arrivals that come in random batches of `size` on average (geometric)."""
 
     def draw(rng: Generator, shape: tuple[int, ...]) -> Floats:
         first = rng.random(shape) < 1 / size
@@ -68,7 +68,7 @@ def trace(seconds: float, start: float, sent: Floats, latency: Floats, user: Int
 def autocorrelated(
     rng: Generator, runs: int, requests: int = 1000, users: int = 40, rho: float = 0.9, seconds: float = 60.0
 ) -> list[Trace]:
-    """Lognormal latencies whose logarithms are an AR(1) process; Poisson arrivals of random users."""
+    """Simulate lognormal latencies whose logarithms are an AR(1) process, and Poisson arrivals of random users."""
     length = requests + 6 * int(math.sqrt(requests))
     shocks = rng.standard_normal((runs, length + 400)) * math.sqrt(1 - rho**2)
     latencies = np.exp(lfilter([1], [1, -rho], shocks, axis=1)[:, 400:])
@@ -119,9 +119,9 @@ def closed_queue(
     draw: Draw = VARIED,
     answer: float = 0.2,
 ) -> list[Trace]:
-    """Users who wait for their answers share a first-come, first-served queue of a few servers."""
+    """Simulate users who wait for their answers, and share a first-come, first-served queue of a few servers."""
     warm = max(3 * users, requests // 3)
-    steps = warm + requests + 6 * users + 8 * math.isqrt(requests)  # also in the fastest run the window is full
+    steps = warm + requests + 6 * users + 8 * math.isqrt(requests)  # the window is full even in the fastest run
     ready = rng.uniform(0, answer * users / servers + think, (runs, users))
     free = np.zeros((runs, servers))
     rows = np.arange(runs)
@@ -148,7 +148,7 @@ def replicas(
     answer: float = 0.2,
     think: float = 1.0,
 ) -> list[Trace]:
-    """Users stay with a replica drawn at random, which has two servers and a queue of its own."""
+    """Simulate users who stay with a replica drawn at random, which has two servers and its own queue."""
     traces = []
     for _ in range(runs):
         replica = rng.integers(len(speeds), size=users)
@@ -179,7 +179,7 @@ def open_queue(
     draw: Draw = VARIED,
     answer: float = 0.2,
 ) -> list[Trace]:
-    """Arrivals at a rate, in bursts if the gaps vary much, at a first-come, first-served queue."""
+    """Simulate arrivals at a rate, in bursts if the gaps vary much, at a first-come, first-served queue."""
     warm = requests // 2 + 2000
     steps = warm + requests + requests // 2 + 500  # arrivals in bursts reach their mean rate slowly
     mean_gap = answer / servers / load
@@ -206,14 +206,14 @@ def bursts(
     slowdown: float = 4.0,
     arrivals: float = 3.0,
 ) -> list[Trace]:
-    """The server is slow for random stretches, in which `arrivals` times as many requests come."""
+    """Simulate a server that is slow for random stretches, in which `arrivals` times as many requests come."""
     cycle = seconds / bursts_per_run
     traces = []
     for _ in range(runs):
         switches = np.empty(int(6 * bursts_per_run) + 40)
         switches[0::2] = rng.exponential(cycle * (1 - slow_share), len(switches) // 2)
         switches[1::2] = rng.exponential(cycle * slow_share, len(switches) // 2)
-        edges = np.cumsum(switches) - seconds  # they last for three windows
+        edges = np.cumsum(switches) - seconds  # they cover three windows
         base = requests / seconds / (1 - slow_share + slow_share * arrivals)
         sent = np.sort(rng.uniform(0, seconds, rng.poisson(base * arrivals * seconds)))
         slow = np.searchsorted(edges, sent) % 2 == 1
@@ -239,11 +239,11 @@ def batching(
     ramp: float = 1.0,
     warm: float = 30.0,
 ) -> list[Trace]:
-    """Continuous batching: each step of the engine gives every running answer a token, and admits what waits to free
-    slots at a cost per prompt. Fixed lengths (no `draw`), no `think` time (seconds, exponential) and starts within
-    `ramp` seconds make convoys.
+    """Simulate continuous batching: each step of the engine gives every running answer a token, and admits waiting
+    requests to free slots at a cost per prompt. Fixed lengths (no `draw`), no `think` time (seconds, exponential) and
+    starts within `ramp` seconds make convoys.
 
-    Latency is the time to the first token; an answer's end is that of its last.
+    Latency is the time to the first token; an answer ends with its last token.
     """
     clock, begin = np.zeros(runs), warm + rng.uniform(0, 20.0, runs)
     ready = np.sort(rng.uniform(0, ramp, (runs, users)), axis=1)  # when each user sends next

@@ -1,4 +1,4 @@
-"""Simulate `enginebench tune` on variants of known truth: false claims, winners, coverage and runs.
+"""Simulate `enginebench tune` on variants of known speed: false claims, winners, coverage and runs.
 
     python -m validation.statistics.tune_races
 
@@ -23,8 +23,8 @@ from validation.statistics.systems import Generator
 
 DEFAULT = "v00"
 RIGHT = 0.01  # a variant within 1 % of the best is right
-OUTLIER, OUTLYING = -0.35, 0.05  # log score that an outlying run loses, and the share of such runs
-DRIFT = 0.15  # of the log score over 50 runs, in waves
+OUTLIER, OUTLYING = -0.35, 0.05  # change of an outlying run's log score, and the share of such runs
+DRIFT = 0.15  # change of the log score over 50 runs, in waves
 WAVE = 37.0  # runs
 
 
@@ -37,7 +37,7 @@ def one_better(percent: float) -> Callable[[int], list[float]]:
 
 
 def ridge(n: int) -> list[float]:
-    """The default is 15 % below the best, five variants are within 1 % of the best, and all others 4 % below it."""
+    """Return log scores: the default 15 % below the best, five variants within 1 % of it, all others 4 % below it."""
     near = [0.15, 0.145, 0.145, 0.14, 0.14]
     return [0.0, *near, *[0.11] * (n - 6)]
 
@@ -67,8 +67,8 @@ CASES = [
 @dataclass(frozen=True)
 class Result:
     """Shares of `races`: `claimed` names a variant, `false` one that is not better than the default, `right` one within
-    1 % of the best (the default, if no other is better), `right_or_none` no other. `covered` of the claimed ratios,
-    `covered_all` of all intervals. `regret` is the mean that a claimed variant lacks to the best."""
+    1 % of the best (the default, if no other is better), `right_or_none` a right one or none. `covered` is the coverage
+    of the claimed ratios, `covered_all` of all. `regret` is the mean distance of claimed variants to the best."""
 
     truth: str
     variants: int
@@ -88,7 +88,7 @@ class Result:
 
 
 class Machine:
-    """Runs in the order in which they are asked for: drift is a function of their number."""
+    """Draws the scores of runs in the order of the calls: drift is a function of the number of runs so far."""
 
     def __init__(self, truth: Mapping[str, float], spread: float, drifts: bool, outliers: bool, rng: Generator) -> None:
         self._truth, self._spread, self._rng = truth, spread, rng
@@ -150,7 +150,7 @@ def measure(case: tuple[str, int, float, str], races: int, seed: int) -> Result:
 
 
 def informed_regret(n: int, spread: float, runs: int, races: int, rng: Generator) -> float:
-    """Return the mean regret on the ridge of a race of `runs` that knows the spread and how far variants differ, in a
+    """Return the mean regret on the ridge of a race of `runs` that knows the spread and how much variants differ, on a
     machine without drift or outliers. After one run of each variant, the four that are most likely the best run again
     (Thompson sampling)."""
     truth = np.array(ridge(n))

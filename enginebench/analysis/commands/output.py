@@ -42,7 +42,7 @@ def deliver(
     written: Sequence[Path] = (),
 ) -> None:
     """Print the document, or if `brief` its first screen, and write its files. `page` is written if no other page is
-    requested, and skipped if its folder is not writable. Files that are already `written` are named. Exits with the
+    requested, and skipped if its folder is not writable. Name files that are already `written`. Exit with the
     document's code unless it is 0."""
     from enginebench.analysis.write.export import as_json as json_of
     from enginebench.analysis.write.export import write

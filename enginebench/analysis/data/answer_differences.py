@@ -16,16 +16,16 @@ from typing import Any, Literal
 from enginebench.records.files import read_requests
 from enginebench.records.request import RequestRecord
 
-ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the same question
+ASKED = ("prompt_id", "planned_output_tokens")  # two requests with equal values ask the same question
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerDifference:
     """The positions from which pairs of answers differ, if their texts were kept.
 
-    Positions count from 1, in tokens if all differing answers have tokens: `earliest` in the pair that differs first,
-    `middle` the median over differing pairs; `None` if no pair differs. `logprob` is the largest difference of a
-    token's log-probability before the first difference; `None` without log-probabilities.
+    Positions count from 1, in tokens if all differing answers have tokens, else in characters. `earliest` is the
+    minimum over differing pairs, `middle` the median; `None` if no pair differs. `logprob` is the largest difference
+    of a token's log-probability before the first difference; `None` without log-probabilities.
     """
 
     unit: Literal["token", "character"]
@@ -43,7 +43,7 @@ def kept_answers(folder: Path, workload: Mapping[str, Any]) -> list[RequestRecor
 
 
 def difference_of(answers: Iterable[RequestRecord], reference: Iterable[RequestRecord]) -> AnswerDifference | None:
-    """Compare differing answers to the same questions; `None` if no question is in both."""
+    """Return how the answers to the same questions differ; `None` if no question is in both."""
     by_question = {
         _question(answer): answer
         for answer in sorted(reference, key=lambda answer: answer.answer_digest or "", reverse=True)

@@ -17,7 +17,7 @@ from enginebench.records.metrics import FIRST_TOKENS, ICL, OUTPUT_TOKENS, SEEN_T
 from enginebench.records.stage import SECOND
 
 SLICE = 10_000  # requests whose chunks are in memory together: arrays of a few megabytes, whose memory malloc reuses
-MAX_CHUNKS, PIECES = 1_000_000, 10  # of one window
+MAX_CHUNKS, PIECES = 1_000_000, 10  # per window
 Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 
 
@@ -68,7 +68,7 @@ def _gaps_of(requests: pl.DataFrame) -> tuple[Integers, Integers, Gaps]:
     """Return each request's number of gaps and its offset in the third array: all gaps end to end."""
     gaps = requests[ICL.name].explode(empty_as_null=False).to_numpy()
     if gaps.dtype != np.uint32 and len(gaps) and gaps.min() < 0:
-        gaps = np.maximum(gaps, 0)  # a clock was set back
+        gaps = np.maximum(gaps, 0)  # negative if a clock was set back
     later = requests[ICL.name].list.len().cast(pl.Int64).to_numpy()
     return later, np.cumsum(later) - later, gaps
 

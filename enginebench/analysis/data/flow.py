@@ -1,4 +1,4 @@
-"""What flowed through a run: tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
+"""Tokens that had arrived by an instant of a run, and requests in flight, exact at every nanosecond.
 
 Both are cumulative functions. Any window, batch or second of the run is a difference of two values, so nothing is
 counted twice or lost at an edge.

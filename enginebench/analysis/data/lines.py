@@ -45,7 +45,7 @@ def _kind_of(hint: Any) -> pl.DataType:
     return next((_KINDS[arm] for arm in arms if arm in _KINDS), pl.String())
 
 
-LINES_ONLY = {"token_ends", "logprobs"}  # of kept answers: read only to compare them
+LINES_ONLY = {"token_ends", "logprobs"}  # fields of kept answers, which are read only to compare them
 _HINTS = typing.get_type_hints(RequestRecord, include_extras=True)
 SCHEMA = pl.Schema({name: _kind_of(hint) for name, hint in _HINTS.items() if name not in LINES_ONLY})
 LISTS = [name for name, kind in SCHEMA.items() if isinstance(kind, pl.List)]

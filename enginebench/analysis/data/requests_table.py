@@ -34,7 +34,7 @@ from enginebench.settings.schema import UserMistake
 CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col(OUTPUT_TOKENS).is_null() & (pl.col("text").fill_null("") != "")
-ROWS = 20_000  # of a row group, which is in memory while it is written
+ROWS = 20_000  # per row group, which is in memory while it is written
 LAYOUT = 3  # version of the table: raise it to have all tables written again
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 COLUMNS = {name: kind for name, kind in SCHEMA.items() if name != "text"} | dict.fromkeys(BY_NAME, pl.Float64())
@@ -154,7 +154,7 @@ def _write(folder: Path, place: Path, origin: Origin, count_tokens: CountTokens)
     finally:
         if collecting:
             gc.enable()
-    if not uncounted:  # else write the table again next time: a tokenizer may be found
+    if not uncounted:  # otherwise the table is written again next time, perhaps with a tokenizer
         made = msgspec.structs.replace(origin, malformed_lines=malformed)
         write_inside(place, ORIGIN, msgspec.json.encode(made) + b"\n")
     return place / TABLE, malformed

@@ -1,4 +1,4 @@
-"""A run folder, loaded: its settings, one row per request, its telemetry, and what its records lack."""
+"""A loaded run folder: its settings, one row per request, its telemetry, and its killed processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from enginebench.settings.schema import UserMistake
 
 STORED = tuple(metric.name for metric in REQUEST_METRICS if isinstance(metric.formula, Longest))  # of lists, on disk
 REQUIRED = {"worker", "scenario", "stage", "outcome", "t_sched", "t_end"}
-IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks, or varies by row
+IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks, or differs by row
 
 
 class NotARun(UserMistake):

@@ -18,23 +18,32 @@ import numpy as np
 from enginebench.analysis.arrays import Floats, Integers
 from enginebench.records import files
 from enginebench.records.stage import SECOND
-from enginebench.records.telemetry import COUNTERS, GAUGES, SPECULATION, Published, Source, TelemetrySample, server_of
+from enginebench.records.telemetry import (
+    COUNTERS,
+    GAUGES,
+    LOAD_GENERATOR_GAUGES,
+    SPECULATION,
+    Published,
+    Source,
+    TelemetrySample,
+    server_of,
+)
 from enginebench.records.view import Level
 
 NEAR = 2 * SECOND  # samples normally follow each other after one second
-OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # that a process of the load generator reports about itself
+OWN = (*LOAD_GENERATOR_GAUGES, "users")  # what a process of the load generator reports about itself
 ENERGY = "gpu_energy_joules"
 SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS, **SPECULATION}
 COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
 Series = tuple[Integers, Floats]
 NOTHING: Series = (np.zeros(0, np.int64), np.zeros(0))
-MAX_INSTANTS = 1_000_000  # of a window, at which users are counted
+MAX_INSTANTS = 1_000_000  # at which the users of a window are counted
 ALWAYS = (-(2**63), 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Increase:
-    """By how much a counter rose between two samples inside a window, and the instants of the samples (nanoseconds)."""
+    """The increase of a counter between two samples inside a window, and the instants of the samples (nanoseconds)."""
 
     amount: float
     start: int
@@ -148,9 +157,9 @@ class _Columns:
     def __init__(self) -> None:
         self._instants: dict[str, array[int]] = defaultdict(lambda: array("q"))
         self._values: dict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # of a name with its labels
+        self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # by name with labels
         self.servers: set[str] = set()
-        self._gpus = 0  # most in a sample
+        self._gpus = 0  # the largest number in a sample
 
     def add(self, sample: TelemetrySample) -> None:
         for name in OWN:
@@ -171,8 +180,8 @@ class _Columns:
             self._append(quantity, sample.t, COMBINE[SOURCES[quantity].combine](by_place[min(by_place)]))
 
     def _counts_all_gpus(self, gpus: int) -> bool:
-        """Return whether no GPU is missing from a sample of their energy. A driver may fail to answer for one, whose
-        counter has all joules since it was loaded: samples with fewer GPUs than others are left out."""
+        """Return whether a sample has the energy of all GPUs. A driver may fail to answer for one, and the sum would
+        lack all joules that this GPU ever counted: samples with fewer GPUs than others are left out."""
         if gpus > self._gpus:
             self._gpus = gpus
             self._instants.pop(ENERGY, None)

@@ -35,7 +35,7 @@ class Part(msgspec.Struct, omit_defaults=True):
 
 class Statistics(Part):
     units: str
-    mean: float | None = None  # which the schema requires
+    mean: float | None = None  # required by the schema
     stddev: float | None = None
     min: float | None = None
     p50: float | None = None
@@ -146,9 +146,9 @@ class Slot:
     """The field for a metric, a quantity or a gauge of enginebench/records."""
 
     name: str
-    part: Literal["requests", "latency", "throughput"] | None  # None: of a component's resources
+    part: Literal["requests", "latency", "throughput"] | None  # None: in a component's resources
     field: str
-    units: str  # ours, by their name in the format
+    units: str  # our units, by their names in the format
 
 
 SLOTS = (
@@ -173,8 +173,8 @@ OTHER_MEANINGS = {
     ("guidellm", "inter_token_latency"): TPOT,
     ("guidellm", "time_per_output_token"): NTPOT,
 }
-"""The metrics that tools mean by a field, if not that of its slot: the inter-token latency of aiperf and guidellm is a
-mean for each request, and guidellm counts the wait for the first token as time per output token
+"""The metrics that tools write into a field, if they differ from its slot's. The inter-token latency of aiperf and
+guidellm is a mean for each request. Time per output token of guidellm includes the wait for the first token
 (inter_token_latency_metric.py in ai-dynamo/aiperf, schemas/request_stats.py in vllm-project/guidellm)."""
 
 STATISTICS: Mapping[str, str] = {
@@ -193,4 +193,4 @@ FACTORS: Mapping[str, Mapping[str, float]] = {
     "bytes": {"bytes": 1.0, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
     **{units: {units: 1.0} for units in ("count", "tokens/s", "queries/s", "Watts")},
 }
-"""Factors from units that the format allows to our units."""
+"""Factors that convert the format's units, by the name of our unit."""

@@ -1,4 +1,4 @@
-"""Read llm-d's Benchmark Reports 0.2 and 0.2.1: the load of a stage, and its numbers as a view has them.
+"""Read llm-d's Benchmark Reports 0.2 and 0.2.1: the load of a stage, and its numbers in the form of a view.
 
 Other tools compute percentiles over the successful requests. If some failed, these are kept as percentiles of the
 answered requests, and percentiles of all attempted requests are missing.
@@ -36,7 +36,7 @@ from enginebench.records.view import Distribution, Estimate, Level, Missing
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of a stage, by the names that `StageView` has."""
+    """The numbers of a stage, under the names of `StageView`."""
 
     outcomes: Mapping[str, int]
     metrics: Mapping[str, Distribution]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from enginebench.analysis.formats.benchmark_report_reader import ReportFile
     from enginebench.analysis.formats.results import Results
 
-MAX_BYTES = 1 << 30  # of a file: as JSON it takes ten times the memory
+MAX_BYTES = 1 << 30  # per file: decoded JSON takes ten times the memory
 MAX_YAML_BYTES = 32 << 20  # takes half a minute
 BLANKS = re.compile(r"\s*")
 KNOWN = (

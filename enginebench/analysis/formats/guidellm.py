@@ -1,7 +1,7 @@
 """guidellm's `benchmarks.json`: one stage for each benchmark, with the requests that the file keeps.
 
 Fields as of guidellm 0.4 to 0.8 (schemas/request_stats.py, schemas/info.py in vllm-project/guidellm): Unix times in
-seconds under `info.timings`, requests by status under `requests`. Chunks have no times of their own.
+seconds under `info.timings`, requests by status under `requests`. Chunks have no time stamps.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from enginebench.analysis.plan.simulation import ClosedLoop, serve
 from enginebench.records.load import Rate
 
 FUTURES = 7  # 2³ − 1: their speeds are evenly spaced about the usual one
-MAX_ERROR = 0.25  # of a held-out prediction, above which the simulation gives no number of replicas
+MAX_ERROR = 0.25  # error of a held-out prediction above which the simulation gives no number
 
 
 def fit_stages(stages: Sequence[MeasuredStage], declared_slots: int | None = None) -> EngineModel:

@@ -28,7 +28,7 @@ CLEARLY = 0.8  # if at most this share of the first futures meets the objectives
 LOCATING = 4  # futures to find roughly how many replicas are needed
 STEP = 0.01  # step of the search, as a share of a large fleet
 MAX_REPLICAS = 100_000
-MAX_REQUESTS = 6000  # of one future; a part of a larger fleet is simulated, whose shares vary more than the fleet's
+MAX_REQUESTS = 6000  # per future; of a larger fleet, only a part is simulated, whose shares vary more
 MAX_OF_REPLICA = 60_000  # requests of a replica in one future, at a rate
 WARM_UP, ANSWERS = 30.0, 3  # minimum warm-up in seconds, and in mean answers
 USER_LENGTHS = 8192  # drawn for the users of one replica
@@ -47,8 +47,8 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Requests in the window of one future, on replicas that represent `weight` times as many: how many were due, and
-    how many of them were within each objective and, in the last element, within all."""
+    """Requests in the window of one future, on replicas that represent `weight` times as many: the number due, and the
+    number within each objective and, in the last element, within all objectives."""
 
     requests: int
     within: tuple[int, ...]

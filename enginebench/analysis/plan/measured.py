@@ -114,7 +114,7 @@ def _faults(scheduled: pl.DataFrame) -> dict[str, float]:
 
 def _starts(due: pl.DataFrame, window: Window) -> Floats:
     """Return when each remaining user first asked. Users of an earlier, larger load may ask once more after the stage
-    began. If the records do not name users, the first requests are those of the users."""
+    began. If the records do not name users, the first requests count as the users' first ones."""
     asked = due.group_by("user").agg(first=pl.col("t_sched").min(), last=pl.col("t_sched").max())
     first = np.sort(asked.filter(pl.col("last") >= window.start)["first"].to_numpy())
     if due["user"].null_count():

@@ -14,10 +14,10 @@ from enginebench.analysis.plan.not_planned import CannotPlan, NotPlanned
 from enginebench.analysis.plan.step_cost import Fit, fit_cost
 from enginebench.analysis.plan.steps import Generator, Steps
 
-MIN_SEEN = 10  # steps from which a limit is read
-MIN_SEEN_SHARE = 0.01  # of a stage's steps in which more requests ran than the reported limit, to refute the limit
+MIN_SEEN = 10  # steps needed to infer a limit
+MIN_SEEN_SHARE = 0.01  # share of a stage's steps above the reported limit that refutes it
 MIN_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
-MIN_PILED = 3 * MIN_SEEN  # steps at a limit on running requests
+MIN_PILED = 3 * MIN_SEEN  # steps that must be at a limit on running requests
 BELOW = 3  # numbers just below a limit, which have fewer steps together than the limit
 NEARLY = 0.98  # share of the largest overlap of intervals
 AGREED = 0.5  # share of steps that must show the same number
@@ -51,8 +51,8 @@ class Future:
 
     @property
     def deviations(self) -> float:
-        """Return by how many standard deviations of its drift the machine is slower than usual: normal quantiles at the
-        points of van der Corput's sequence, which is evenly spread for any number of futures."""
+        """Return by how many standard deviations of its drift the machine is slower than usual. Futures have the normal
+        quantiles of van der Corput's sequence, which is evenly spread for any number of them."""
         point, part = 0.0, 0.5
         digits = self.number + 1
         while digits:

@@ -12,7 +12,7 @@ class NotPlanned(Enum):
     MISSED = "misses the SLO"  # at the lowest load that was measured
     OTHER_UNIT = "other unit"  # measured in users, but the peak is a rate, or vice versa
     # Reasons of the simulation only.
-    NO_BATCH = "no batch"  # requests have steps of their own: the engine computes no common batch
+    NO_BATCH = "no batch"  # each request has its own steps: the engine computes no common batch
     FEW_STEPS = "few steps"  # the records show too few steps of the engine: no streamed answers, or too short
     FAILURES = "failures"  # too many requests failed at every load
     OBJECTIVE = "objective"  # the SLO limits only failures, which are not simulated

@@ -38,8 +38,8 @@ from enginebench.analysis.sections.warnings import doubtful, warnings
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
-from enginebench.records.formatting import format_share, in_words
-from enginebench.records.view import Estimate, Missing
+from enginebench.records.formatting import CURRENCY, format_share, in_words
+from enginebench.records.view import Estimate, Missing, is_invalid
 
 COSTS = ("a step", "+ running request", "+ prompt token", "+ prompt", "+ several", "+ request beyond", "beyond")
 """Titles of the fields of `StepCost`."""
@@ -55,7 +55,7 @@ def plan_document(
     order = [candidate.name for candidate in planned.candidates]
     plans = sorted(plans, key=lambda plan: order.index(plan.name))
     warned = warnings(frame)
-    invalid = any(warning.severity == "invalid" for warning in warned)
+    invalid = is_invalid(warning.severity for warning in warned)
     comparable = not any(difference.incomparable for difference in frame.differences)
     step = next_step_for_peak(frame, planned.candidates[0], settings.load, doubtful(warned), settings.spares)
     sections = (
@@ -129,7 +129,8 @@ def _bills(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
     titles = (f"replicas for {settings.load.label}", "a replica-hour", "an hour", "a month")
     columns = (ENGINE, *map(Column, titles), Column("per 1M tokens at capacity"))
     if rows:
-        yield Table("bill", "US dollars; a month has 730 hours", columns, tuple(rows), 0).without_empty_columns()
+        title = f"{CURRENCY.name}; a month has {HOURS_A_MONTH:g} hours"
+        yield Table("bill", title, columns, tuple(rows), 0).without_empty_columns()
 
 
 def _fleets(plans: Sequence[Plan], settings: PlanSettings) -> Iterator[Table]:
@@ -226,9 +227,10 @@ def _plan_rows(plan: Plan) -> Iterator[Row]:
     replicas, simulation = plan.replicas, plan.simulation
     yield _cell("replicas", "measured", replicas.count, missing=replicas.missing)
     yield _cell("replicas", "simulated", replicas.simulated, missing=replicas.not_simulated)
-    yield _cell("cost", "a month", replicas.month, "USD")
+    yield _cell("cost", "a month", replicas.month, CURRENCY.code)
     cost = replicas.per_million
-    yield _cell("cost", "per 1M output tokens", cost.value, "USD") | {"low": cost.low, "high": cost.high, "n": cost.n}
+    total = _cell("cost", "per 1M output tokens", cost.value, CURRENCY.code)
+    yield total | {"low": cost.low, "high": cost.high, "n": cost.n}
     if simulation is None:
         return
     for held in simulation.held_out:

@@ -57,8 +57,8 @@ class Lengths:
 class Requests:
     """Instants of requests in seconds, in the order in which they were due; +∞ for events that never happened.
 
-    `latencies` has those of `LATENCIES`, in seconds: +∞ without an answer, `nan` if an answer has no such value. An
-    answer of a single chunk has no time per token.
+    `latencies` has the metrics of `LATENCIES`, in seconds: +∞ without an answer, `nan` if an answer has no such value.
+    An answer of a single chunk has no time per token.
     """
 
     sched: Floats

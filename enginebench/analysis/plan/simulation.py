@@ -23,10 +23,10 @@ from enginebench.analysis.plan.steps import Generator
 
 BLOCK = 256  # steps
 NOISES = 4096  # steps of noise drawn in advance
-MIN_NOISE = 0.2  # of a step's duration
+MIN_NOISE = 0.2  # share of a step's duration
 SPARE = 6.0  # standard deviations beyond the mean number of arrivals that are drawn
-MAX_REQUESTS = 1_000_000  # of one simulation of users
-PAUSES = 4096  # of users, drawn in advance
+MAX_REQUESTS = 1_000_000  # per simulation of users
+PAUSES = 4096  # users' pauses drawn in advance
 
 
 def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
@@ -37,8 +37,8 @@ def poisson_arrivals(rate: float, seconds: float, rng: Generator) -> Floats:
 
 
 def arrivals_in_turn(rate: float, replicas: int, first: int, seconds: float, rng: Generator) -> list[Floats]:
-    """Draw the arrivals that the `first` of the replicas get of a Poisson process that goes to them in turn. Of a large
-    fleet, those of the others are only waited for: their gaps have a gamma distribution together."""
+    """Draw the arrivals that the `first` of the replicas get of a Poisson process that goes to them in turn. In a large
+    fleet, the arrivals of the other replicas are not drawn singly: their total gap has a gamma distribution."""
     if first == replicas:
         due = poisson_arrivals(rate, seconds, rng)
         return [due[turn::replicas] for turn in range(replicas)]

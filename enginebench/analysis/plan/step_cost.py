@@ -30,12 +30,12 @@ from enginebench.analysis.plan.steps import Steps
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
 MIN_SAVED, MIN_SAVED_BATCHED, MIN_SAVED_KNEE = 0.01, 0.05, 0.2  # share of the squared error that a coefficient saves
-ROUNDS = 5  # of reweighting
+ROUNDS = 5  # number of reweightings
 NEGLIGIBLE = 1e-4  # share of the mean step that is the smallest divisor: many steps may seem to take no time
-MAX_KNEES = 24  # to try
+MAX_KNEES = 24  # candidates to try
 PERIOD = 10.0  # seconds over which drift is measured
 MAX_NOISE = 5.0  # as a multiple of a step's cost; anything longer was not a step
-MIN_STEPS = 20  # in a period, with one request, and with several
+MIN_STEPS = 20  # required in a period, with one request, and with several
 BASE, RUNNING, TOKENS, PROMPTS, BATCHED, BEYOND = range(6)
 
 

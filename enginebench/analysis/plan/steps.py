@@ -46,7 +46,7 @@ class Steps:
 
     @property
     def synchronised(self) -> bool:
-        """Return whether the engine computes one batch for all requests; else each request has steps of its own."""
+        """Return whether the engine computes one batch for all requests; else each request has its own steps."""
         return self.complete >= SYNCHRONISED
 
 
@@ -142,7 +142,7 @@ def _admissions(
 
 
 def _tokens_per_step(chunks: WindowChunks, begins: Integers, ends: Integers, alone: Flags) -> float:
-    """Divide the tokens of answers that lie wholly in the piece by the number of their steps."""
+    """Divide the tokens of answers that are completely inside the piece by the number of their steps."""
     whole = (begins >= 0) & (ends >= 0) & (ends < len(alone)) & (chunks.output > 1)
     if not whole.any():
         return 1.0

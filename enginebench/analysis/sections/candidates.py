@@ -26,6 +26,7 @@ from enginebench.analysis.document import (
 from enginebench.analysis.frame import Frame, column_of
 from enginebench.analysis.verdict.differences import Kind
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
+from enginebench.records.formatting import format_money
 from enginebench.records.load import Load
 from enginebench.records.metrics import (
     BY_NAME,
@@ -128,7 +129,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
     if not peak:
         return _table(frame, "Candidates", columns, rows)
     prices = {round(r.month / r.number / HOURS_A_MONTH, 4) for r in replicas if r.month is not None and r.number}
-    price = f"; a replica costs ${prices.pop():.2f} an hour" if len(prices) == 1 else ""
+    price = f"; a replica costs {format_money(prices.pop(), 2)} an hour" if len(prices) == 1 else ""
     return _table(frame, f"Candidates{price}", columns, rows)
 
 

@@ -80,4 +80,4 @@ def _cells(run: IndexedRun) -> Iterator[Cell]:
         yield None if estimate.value is None else Number(estimate, column.unit)
     counts = Counter(finding.severity for finding in run.summary.findings)
     grave = [f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]]
-    yield Word(", ".join(grave) or "none", Tone.BAD if counts["invalid"] else Tone.PLAIN)
+    yield Word(", ".join(grave) or "none", Tone.BAD if run.summary.invalid else Tone.PLAIN)

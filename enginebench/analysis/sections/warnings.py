@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from enginebench.analysis.document import Warning
+from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
 from enginebench.analysis.frame import Frame
 from enginebench.analysis.verdict.differences import run_to_run
 from enginebench.records.findings.kinds import KIND_BY_NAME
 from enginebench.records.formatting import format_share
 from enginebench.records.view import SEVERITIES, Finding, Severity
+
+TONES: dict[Severity, Tone] = {"invalid": Tone.BAD, "warn": Tone.CAUTION, "note": Tone.DIM}
 
 
 def warnings(*frames: Frame) -> tuple[Warning, ...]:
@@ -71,3 +73,23 @@ def _warning(
     count: int = 1,
 ) -> Warning:
     return Warning(kind, severity, evidence, KIND_BY_NAME[kind].remedy, engines, stages, count)
+
+
+def warnings_section(warnings: tuple[Warning, ...]) -> Section:
+    """A study's first screen has the warnings of its first part only."""
+    headings = (
+        Column("", text=True),
+        Column("where", text=True),
+        Column("warning", text=True),
+        Column("what to do", text=True),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Word(warning.severity, TONES[warning.severity]),
+            Word(", ".join((*warning.engines, *warning.stages))),
+            Word(warning.evidence or warning.kind.replace("_", " ")),
+            Word(warning.remedy),
+        )
+        for warning in warnings
+    ]
+    return Section("warnings", "Warnings", (Table("warnings", "Warnings", headings, tuple(rows)),), folded=True)

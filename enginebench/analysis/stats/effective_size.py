@@ -25,14 +25,14 @@ Codes = npt.NDArray[np.intp]
 
 # The larger of two estimates: 16 cosines are less noisy, 8 are less biased if the correlation is long.
 COSINES = (8, 16)
-POINTS_PER_COSINE = 4  # at least
-MIN_POINTS = 16  # for an error estimate
+POINTS_PER_COSINE = 4  # minimum
+MIN_POINTS = 16  # required for an error estimate
 MAX_POINTS = 20_000  # longer series are averaged in groups first, which keeps their low frequencies
 PARTS = 16  # of the window; cells of user × part measure the overlap of the variances along time and between users
 CONGESTION = 1.5  # users of one replica slow each other down, so the variance between clusters is too small
 CYCLE = 0.45  # autocorrelation after one cycle from which a series counts as cyclic
 CHANCE = 3.5  # also required, in standard deviations of an autocorrelation without a cycle, 1/√n (Bartlett 1946)
-MULTIPLE = 0.8  # of the largest autocorrelation: the first lag above it is one cycle, not a multiple
+MULTIPLE = 0.8  # share of the largest autocorrelation: the first lag above it is one cycle
 CYCLE_POINTS = 65_536  # only the beginning of a longer series is searched for cycles
 
 

@@ -37,14 +37,14 @@ from enginebench.records.view import NO_SAMPLES, Estimate, Missing
 
 TAIL = (1 - CONFIDENCE) / 2
 NEGLIGIBLE = 0.01  # a percentile is reported if cut-off requests move it by no more than this share
-TAIL_SHARE = 0.25  # of the distribution at either end: percentiles in it are tails
+TAIL_SHARE = 0.25  # share at either end of the distribution: percentiles inside it are tails
 MAX_NEEDED = 90  # effective requests along time that are enough for any tail
 BY_USER_FACTOR = 4  # more requests are needed if users differ: a tail comes from the few users of the slowest replica
 MISSED_BURSTS = 24.0  # widens the upper end of a percentile: see `_missed_bursts`
 MIN_EFFECTIVE = 15  # hits or misses, if they are correlated and no latencies show how strongly
-BISECTIONS = 30  # determine a share to a billionth
-BINS = 240  # of a window, for rates
-MIN_BINS = 10  # with arrivals
+BISECTIONS = 30  # enough to determine a share to a billionth
+BINS = 240  # per window, for rates
+MIN_BINS = 10  # bins with arrivals that an interval needs
 RIGID = 0.65  # autocorrelation after one cycle above which a window's edges decide its rate
 
 

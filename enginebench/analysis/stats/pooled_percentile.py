@@ -27,7 +27,7 @@ from enginebench.records.rules import nearest_rank
 from enginebench.records.view import NO_SAMPLES, Distribution, Estimate, Missing, Ordered
 
 MAX_EXACT = 2048  # values that are kept one by one
-BODY_RANKS = 768  # of the fastest three quarters
+BODY_RANKS = 768  # ranks kept of the fastest three quarters
 TAIL_RANKS = 256  # the slowest, all kept; the others are spaced by at most 1/256 of their distance from the end
 
 

@@ -25,7 +25,7 @@ from enginebench.analysis.stats.repeats import (
 from enginebench.records.metrics import Column
 from enginebench.records.view import NO_SAMPLES, Estimate
 
-MAX_STEP = 0.4  # of the smallest value: the largest step that a clock is assumed to have
+MAX_STEP = 0.4  # as a share of the smallest value: a larger step is not a clock's
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from enginebench.analysis.arrays import Floats
 from enginebench.analysis.stats.effective_size import first_cosines, ranks_of
 from enginebench.analysis.stats.student_t import t_p_value
 
-MIN_POINTS = 20  # of a series that is tested
+MIN_POINTS = 20  # required to test a series
 MIN_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one
 COSINES = 5  # symmetric ones, whose power a linear trend does not change
 SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
 MATERIAL = 0.05  # share of the mean by which a series must have changed to matter
-BEGINNING = 0.1  # of the window, compared with the rest
+BEGINNING = 0.1  # share of the window that is compared with the rest
 
 
 def steadiness(series: npt.ArrayLike) -> bool | None:

@@ -24,7 +24,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import COUNTERS, GAUGES, SERVERS
 from enginebench.records.view import Evidence, Finding, StageView, keys_of
 
-SILENT = 10 * SECOND  # without a sample of the server at the end of a window
+SILENT = 10 * SECOND  # time without a sample of the server at the end of a window
 SOURCES = {**GAUGES, **COUNTERS}
 
 
@@ -201,7 +201,7 @@ RUN_CHECKS: tuple[tuple[str, Callable[[RunData, Sequence[StageView]], Iterable[E
     ("records_missing", _records_missing),
     ("imported", _imported),
 )
-"""By kind: checks that look at a whole run and the views of its stages."""
+"""Checks of a whole run and the views of its stages, each with the kind of its findings."""
 
 
 def findings_of_run(run: RunData, stages: Sequence[StageView]) -> tuple[Finding, ...]:

@@ -105,5 +105,5 @@ def _summary(
     return summary
 
 
-if __name__ == "__main__":  # as Locust's page has the run so far judged
+if __name__ == "__main__":  # Locust's page runs this to judge the run so far
     summaries_of(sys.argv[1:], Path())

@@ -109,7 +109,7 @@ class StageData:
     flows: Flows
     scheduled: pl.DataFrame
     metrics: Mapping[str, Distribution]
-    objectives: RunObjectives  # for goodput
+    objectives: RunObjectives  # for the goodput
 
     @cached_property
     def ok(self) -> pl.DataFrame:

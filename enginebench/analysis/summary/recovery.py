@@ -29,7 +29,7 @@ from enginebench.records.stage import SECOND, Nanoseconds, Stage
 USUAL = 0.95
 IN_A_ROW, OUTSIDE = 20, 3
 ROUNDING = 1e-9  # 1 − 0.9 is a little less than 0.1
-MAX_POINTS = 1500  # of the time line
+MAX_POINTS = 1500  # on the time line
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,12 @@ from enginebench.records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME
 from enginebench.records.run import UNCACHED, RunFacts
 from enginebench.records.slo import Objective, RunObjectives
 from enginebench.records.stage import SECOND
-from enginebench.records.view import Finding, Missing, StageView
+from enginebench.records.view import Finding, Missing, StageView, is_invalid
 
 SCHEMA_VERSION = 6
 SUMMARY = "summary.json"
-POINTS = 240  # of a whole run
-MIN_SECONDS = 0.04  # of a run, so that its steps are whole nanoseconds for any records
+POINTS = 240  # per run
+MIN_SECONDS = 0.04  # minimum length of a run, so that its steps are whole nanoseconds for any records
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class FlowSeries:
 class RunSummary(RunFacts):
     """The setup and the results of a run. `folder` is not written into `summary.json`: runs move.
 
-    `findings` include those of its stages.
+    `findings` include the findings of its stages.
     """
 
     folder: Path
-    requests: int  # of the whole run, inside and outside the steady windows
+    requests: int  # in the whole run, inside and outside the steady windows
     objectives: tuple[Objective, ...]
     stages: tuple[StageView, ...]
     flow: FlowSeries
@@ -66,7 +66,7 @@ class RunSummary(RunFacts):
 
     @property
     def invalid(self) -> bool:
-        return any(finding.severity == "invalid" for finding in self.findings)
+        return is_invalid(finding.severity for finding in self.findings)
 
     def at(self, label: str) -> StageView | None:
         return next((stage for stage in self.stages if stage.label == label), None)

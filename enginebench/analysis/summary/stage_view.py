@@ -1,6 +1,6 @@
 """The view of one stage, from its records: every declared number over the steady window, with its interval.
 
-Each class of a mix has a view of its own, and so has each turn of conversations: a longer history may raise TTFT.
+Each class of a mix has its own view, and so does each turn of conversations: a longer history may raise TTFT.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from enginebench.records.stage import SECOND
 from enginebench.records.telemetry import GAUGES, LOAD_GENERATOR_GAUGES
 from enginebench.records.view import ClassView, Level, StageView, TurnView
 
-MIN_REQUESTS = 6  # of a turn, for the interval of its median
+MIN_REQUESTS = 6  # per turn, for the interval of its median
 
 
 def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:

@@ -21,7 +21,7 @@ from enginebench.records.rules import MARGIN, SIGNIFICANCE
 from enginebench.records.run import instant
 from enginebench.records.view import Estimate
 
-BASELINES = ("transformers", "pytorch-baseline")  # if no baseline is named, the first of these that was run
+BASELINES = ("transformers", "pytorch-baseline")  # the first of these that was run, if no baseline is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def _in_time(engine: EngineRuns) -> EngineRuns:
 
 
 def common_stage(engines: Sequence[EngineRuns], capacities: Mapping[str, Capacity]) -> str | None:
-    """Return the label of the highest load that was measured for every engine and at which one of them meets the SLO;
-    without such a load, that of the highest load measured for every engine."""
+    """Return the label of the highest load measured for every engine at which at least one of them meets the SLO;
+    without such a load, the label of the highest load measured for every engine."""
     stages = stages_of([run for engine in engines for run in engine.runs])
     common = [stage for stage in reversed(stages) if all(engine.at(stage.label) for engine in engines)]
     highest = max((capacity.load or 0.0 for capacity in capacities.values()), default=0.0)

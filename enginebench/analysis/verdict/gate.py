@@ -23,7 +23,7 @@ from enginebench.records.metrics import Column
 from enginebench.records.view import Estimate, Missing
 
 FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its checks
-MIN_RUNS = 5  # of each version; with fewer, the test is wrong more often or finds nothing
+MIN_RUNS = 5  # per version; with fewer, the test is wrong more often or finds nothing
 WARNING = 0.1  # worse by more than this share of the baseline is a warning, unless the limit is lower
 POINTS = 0.1  # limits of shares (failures, attainment) are a tenth, in points: 2 and 1 percentage points
 

@@ -15,7 +15,7 @@ from enginebench.records.rules import as_measured, overall
 from enginebench.records.slo import Objective
 from enginebench.records.view import ClassView, Judgement, Missing, StageView
 
-MIN_AGREEING_RUNS = 5  # that each have the same status confirm it (sign test)
+MIN_AGREEING_RUNS = 5  # runs with the same status that confirm it (sign test)
 
 
 class Status(Enum):

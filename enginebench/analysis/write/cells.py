@@ -19,6 +19,7 @@ from enginebench.records.formatting import (
     ShownUnit,
     duration_unit,
     format_bytes,
+    format_money,
     format_p,
     format_ratio,
     format_value,
@@ -31,7 +32,7 @@ UNCONFIRMED, OPEN_ENDED, BELOW, INTERVAL, UNBOUNDED, ANSWERED = "*", "≥", "<",
 SIMULATED = "simulated"
 DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
 DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
-UNTESTED = "ᵇ"  # after a ratio of too few repeats
+UNTESTED = "ᵇ"  # mark of a ratio over too few repeats
 NO_DIFFERENCE = "not significant"
 SAME = 0.0005  # a smaller relative change counts as none
 
@@ -193,7 +194,7 @@ def _texts(number: Number, estimate: Estimate) -> tuple[str, str]:
             text, interval = change_text(estimate, number.unit == "share")
         return text, NO_DIFFERENCE if number.significant is False else interval
     if number.style == "money":
-        return f"${significant(value)}", _interval(estimate, PLAIN)
+        return format_money(value), _interval(estimate, PLAIN)
     if number.unit == "B":
         return format_bytes(value), ""
     unit = number.shown_in

@@ -170,4 +170,4 @@ WRITERS: dict[str, Callable[[Document], str | bytes]] = {
     ".svg": _svg,
     ".xml": junit,
 }
-"""By suffix; `.xml` is JUnit's."""
+"""The writers by the file's suffix; `.xml` is JUnit's format."""

@@ -13,7 +13,7 @@ from enginebench.analysis.write.cells import clean, show
 from enginebench.analysis.write.chart_table import chart_table
 from enginebench.analysis.write.sentence import sentence
 
-MAX_POINTS = 40  # of a chart whose numbers replace its picture
+MAX_POINTS = 40  # per chart whose numbers replace its picture
 _special = re.compile(r"[\\`*_\[\]|<>#~]|(?<=\w):(?=//)|(?<=www)\.|&(?=#?\w+;)")
 
 

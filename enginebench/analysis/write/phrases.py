@@ -33,8 +33,8 @@ from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
-MAX_NAMES = 3  # engines, models or formats in a line
-MAX_LOADS = 8  # in a line
+MAX_NAMES = 3  # engines, models or formats per line
+MAX_LOADS = 8  # per line
 COLD = QUANTITY_BY_NAME[COLD_START].title
 MEANINGS = {
     Missing.NOT_OBSERVED: "not measured",
@@ -44,7 +44,7 @@ MEANINGS = {
     Missing.CYCLIC: "requests repeat in cycles: no interval",
     Missing.UNCOUNTED: "the tokens of the answers are unknown",
 }
-"""Words for codes that are not their names."""
+"""Explanations of codes whose names are not clear enough."""
 LEGEND = {
     UNCONFIRMED: "not confirmed: a longer test or more repeats are needed; unmarked: confirmed, with 95 % confidence",
     OPEN_ENDED: "nothing higher was tested or could be judged",
@@ -88,7 +88,7 @@ PURPOSES = {
     "users": "Measure {engine} with several users at a time",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
-"""By the `purpose` of a `NextStep`; its `names` fill the braces."""
+"""Sentences by the `purpose` of a `NextStep`, whose `names` fill the braces."""
 
 WARNINGS = {
     "not_interleaved": "the repeats were not interleaved, so that a drift of the machine may look like a difference",
@@ -96,7 +96,7 @@ WARNINGS = {
     "run_to_run": "output tokens/s differ from run to run, with a standard deviation of {evidence}",
     "different": "the runs differ in their {evidence}",
 }
-"""By kind, for warnings whose evidence is not a sentence."""
+"""Sentences by kind, for warnings whose evidence is not a sentence."""
 
 
 def title(document: Document) -> str:

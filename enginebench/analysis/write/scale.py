@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 FONT = 12  # pixels
-LETTER = 0.6 * FONT  # the mean width of one
+LETTER = 0.6 * FONT  # mean width of a character
 LINE = 15  # pixels from one line of text to the next
 Kind = str  # `linear`, `log`, or `tail`: a share p at −log₁₀(1 − p), so that p90, p99 and p99.9 have equal distances
 

@@ -32,6 +32,7 @@ from enginebench.analysis.write.cells import change_text, clean, load_number
 from enginebench.records.formatting import (
     counted,
     format_error,
+    format_money,
     format_ratio,
     format_seconds,
     format_share,
@@ -153,7 +154,7 @@ def _best(answer: BestAnswer) -> str:
     first, second = clean(best.name), clean(following.name)
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
     sustained = None if best.capacity is None else best.capacity.load
-    if sustained is not None and answer.load > sustained:  # beyond what both sustain
+    if sustained is not None and answer.load > sustained:  # higher than the load that both sustain
         sure = "" if all(capacity is not None and capacity.met_confirmed for capacity in capacities) else UNSURE
         place = f"Both meet the SLO up to {load_text(sustained, answer.unit)}{sure}; at {clean(answer.stage)}"
         slo = ""
@@ -313,7 +314,7 @@ def _by_reason(candidates: Sequence[Replicas]) -> dict[str, str]:
 
 
 def _month(candidate: Replicas, per: str = "") -> str:
-    return "" if candidate.month is None else f", ${significant(candidate.month)}{per}"
+    return "" if candidate.month is None else f", {format_money(candidate.month)}{per}"
 
 
 def _unsure(candidate: Replicas) -> str:
@@ -323,7 +324,7 @@ def _unsure(candidate: Replicas) -> str:
 
 
 def _burst(answer: BurstAnswer) -> str:
-    """Count the recovery of an outage, which has no end of its own, from the command."""
+    """Write the recovery; for an outage, which has no recorded end, it counts from the command."""
     kind = "outage" if answer.command else "burst"
     count, total = answer.total if answer.absorbed else answer.unabsorbed, answer.total
     both = f"both {kind}s" if total == 2 else f"all {total} {kind}s"

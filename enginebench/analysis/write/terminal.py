@@ -27,9 +27,8 @@ from enginebench.settings.console import CAUTION, GOOD
 
 STYLES = {Tone.PLAIN: "", Tone.GOOD: GOOD, Tone.BAD: "red3", Tone.CAUTION: CAUTION, Tone.DIM: "dim"}
 SEVERITIES = {"invalid": "bold red3", "warn": CAUTION, "note": "dim"}
-MAX_ROWS = 40  # of a table
 GAP = 2  # columns between two cells
-NOTE_WIDTH = 14  # of a remark below a number
+NOTE_WIDTH = 14  # columns of a remark below a number
 LABEL = 9  # columns of the labels at the left
 
 
@@ -77,7 +76,7 @@ def print_table(console: Console, table: Table) -> None:
     if table.title:
         console.print(RichText(clean(table.title), style="bold"))
     console.print(_drawn(layout))
-    notes = [f"{len(table.rows) - MAX_ROWS:,} more rows"] if len(table.rows) > MAX_ROWS else []
+    notes = [f"{len(table.rows) - table.rows_shown:,} more rows"] if len(table.rows) > table.rows_shown else []
     notes += [in_words(layout.dropped)] if layout.dropped else []
     if notes:
         left_out = f"Left out: {in_words(notes)} (see a wider terminal, the page or --json)."
@@ -99,7 +98,7 @@ class _Layout:
 
 def _layout(table: Table, width: int) -> _Layout:
     kept = list(range(len(table.columns)))
-    cells = [[show(cell) for cell in row] for row in table.rows[:MAX_ROWS]]
+    cells = [[show(cell) for cell in row] for row in table.rows[: table.rows_shown]]
     dropped: list[int] = []
     while True:
         columns = tuple(table.columns[k] for k in kept)

@@ -10,12 +10,12 @@ from enginebench.records.view import Evidence, StageView
 
 FAILURE_SHARE = 0.01
 MAX_ATTEMPTS = 1.5  # per question
-AT_ONCE_SHARE = 0.1  # of the streamed answers
+AT_ONCE_SHARE = 0.1  # share of the streamed answers
 COUNT_TOLERANCE = 0.05
 PER_CHUNK = (0.9, 1.1)  # tokens
-SHORT_SHARE = 0.1  # of the answers
-MISSED_SHARE = 0.05  # of the prompts
-CACHED_SHARE = 0.1  # of the prompt tokens
+SHORT_SHARE = 0.1  # share of the answers
+MISSED_SHARE = 0.05  # share of the prompts
+CACHED_SHARE = 0.1  # share of the prompt tokens
 RECONNECTED_SHARE = 0.01
 
 

@@ -16,7 +16,7 @@ MEMORY_GROWTH = (16 * 1024 * 1024, 0.05)  # (bytes, share) that caches may add
 MEMORY_SECONDS = 600.0  # in shorter windows, caches still fill
 MEMORY = {"engine_memory_bytes": "engine", "process_memory_bytes": "process"}
 BACKLOG = (4.0, 0.05)  # (standard deviations, share of the requests): more arrivals than ends if a backlog grew
-THROTTLED_SHARE = 0.01  # of the window
+THROTTLED_SHARE = 0.01  # share of the window
 LOCK_STEP = 2.0  # index of dispersion: three standard deviations above Poisson arrivals counted over two cycles
 
 

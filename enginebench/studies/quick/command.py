@@ -23,6 +23,7 @@ from loadtests.harness.run.options import GROWS_SINCE
 from loadtests.harness.settings.run_settings import runs_here
 
 if TYPE_CHECKING:
+    from enginebench.records.load import Load
     from loadtests.harness.command.command_terminal import Terminal
 
 RUNS = runs_here()
@@ -43,7 +44,11 @@ def quick(
         float, typer.Option(metavar="TIME", parser=duration(20), help="Stop and report after about this time.")
     ] = 60.0,
     peak: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Also say how many replicas N users need.")
+        str | None,
+        typer.Option(
+            metavar="LOAD",
+            help="Also say how many replicas this load needs: a number of users, or a rate such as 40/s.",
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Model to request. Default: the first one that the server lists.")
@@ -60,10 +65,12 @@ def quick(
 
     Example:  enginebench quick http://127.0.0.1:8000 --slo ttft_p95=500ms
     """
+    from enginebench.analysis.settings import parse_peak
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
 
     if find_spec("polars") is None:  # missing from `make bundle`
         raise UserMistake("`quick` ends with a report, whose packages are not installed: use `enginebench run`.")
+    load = None if peak is None else parse_peak(peak)
     began = time.monotonic()
     terminal = Terminal()
     folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-quick-{secrets.token_hex(2)}"
@@ -78,7 +85,7 @@ def quick(
                     raise
                 complete = False
                 terminal.say("stopped: this is the result so far")
-            _tell(folder, contender, peak)
+            _tell(folder, contender, load)
     except KeyboardInterrupt:
         begun = (folder / META).exists()
         terminal.say(f"stopped; see {folder}" if begun else "stopped before the first result")
@@ -127,7 +134,7 @@ def _measured(folder: Path, contender: Contender, slo: Sequence[str], ends: floa
         raise UserMistake(str(failure)) from None
 
 
-def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
+def _tell(folder: Path, contender: Contender, peak: Load | None) -> None:
     """Print the report's first screen on standard output, and write its page."""
     from enginebench.analysis.commands.output import PAGE, deliver
     from enginebench.analysis.data.run_data import NotARun
@@ -136,17 +143,15 @@ def _tell(folder: Path, contender: Contender, peak: int | None) -> None:
     from enginebench.analysis.reports import quick_document
     from enginebench.analysis.settings import PlanSettings
     from enginebench.analysis.summary.loading import summaries_of
-    from enginebench.records.load import Users
 
     try:
         summaries = summaries_of([str(folder)], folder.parent)
     except NotARun as error:
         raise UserMistake(str(error)) from None
     frame = frame_of(summaries)
-    asked = None if peak is None else Users(peak)
-    plan = PlanSettings(peak=asked, slo=frame.objectives)
-    replicas = replicas_of(frame, plan) if asked is not None else ()
+    plan = PlanSettings(peak=peak, slo=frame.objectives)
+    replicas = replicas_of(frame, plan) if peak is not None else ()
     target = ["--url", contender.url] if contender.url else ["--engine", contender.engine]
     target += [word for option in contender.options for word in ("-o", option)]
     target += ["--model", contender.model] if contender.model else []
-    deliver(quick_document(frame, target, replicas, asked), page=folder / PAGE, brief=True)
+    deliver(quick_document(frame, target, replicas, peak), page=folder / PAGE, brief=True)

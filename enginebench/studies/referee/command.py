@@ -14,7 +14,7 @@ from enginebench.analysis.commands.output import Output
 from enginebench.settings.flags import AsJson, duration
 from enginebench.settings.schema import UserMistake
 
-TOKENS = 100  # of an answer, if a request sets none
+TOKENS = 100  # per answer, if a request sets no limit
 
 
 def referee(

@@ -28,7 +28,7 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def fill(word: str, blanks: Mapping[str, str]) -> str:
-    """Replace `{url}`, `{port}` and `{folder}`; other braces, such as those of JSON, stay."""
+    """Replace `{url}`, `{port}` and `{folder}`; other braces, such as in JSON, stay."""
     for name, value in blanks.items():
         word = word.replace(f"{{{name}}}", value)
     return word

@@ -26,7 +26,7 @@ DAMAGED = (tarfile.TarError, EOFError, ValueError, RecursionError, lzma.LZMAErro
 UNPACKED: Mapping[str, Any] = {"gz": gzip.open, "xz": lzma.open, "": nullcontext}
 MIN_LIMIT, MAX_RATIO = 64 << 20, 100  # unpacked bytes; unpacked per packed byte: records have 5 to 30
 TOO_LARGE = "it unpacks to more than any study of its size"
-MAX_PATH, MAX_DEPTH = 1_000, 20  # of an entry
+MAX_PATH, MAX_DEPTH = 1_000, 20  # characters, levels of an entry's path
 MAX_HEADER = 1 << 20  # bytes
 
 

@@ -5,7 +5,7 @@
     cells.jsonl       a `CellRecord` as each cell ends; on disk before the next one begins
     runs/<cell>/      the run of a load cell, with the records of any run
     bench/<cell>.json the document of a bench cell
-    logs/             what servers and benches wrote
+    logs/             the output of servers and benches
     running/          the cell that is being measured
     disturbed/        runs that differed from their neighbours and were repeated once; not in the report's numbers
     interrupted/      remains of cells that were interrupted, or failed and were run again
@@ -32,7 +32,7 @@ from enginebench.records.run import HOST, as_typed
 from enginebench.records.slo import parse_objectives
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.grid import Cell, Chosen, Grid, cells_of
-from enginebench.studies.study.grid_file import check_labels
+from enginebench.studies.study.grid_file import check_grid
 
 SCHEMA = 1
 STUDY, SITTINGS, CELLS = "study.json", "sittings.jsonl", "cells.jsonl"
@@ -49,7 +49,7 @@ class StudyFacts(Struct, frozen=True, kw_only=True):
     """The question, in `study.json`."""
 
     name: str
-    variants: tuple[str, ...]  # of the grid's file that were applied: cpu, quick, gpu_quick
+    variants: tuple[str, ...]  # variants in the grid's file that were applied: cpu, quick, gpu_quick
     chosen: Chosen = Chosen()  # rows of the file; `grid` has only these
     grid: Grid
     command: tuple[str, ...]
@@ -68,6 +68,7 @@ class Sitting(Struct, frozen=True, kw_only=True):
     host: Mapping[str, Any]
     versions: Mapping[str, str]
     gpus: tuple[Mapping[str, Any], ...] = ()
+    image: str | None = None  # ENGINEBENCH_IMAGE: the digest of the container's image
 
 
 class CellRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,7 +132,7 @@ class StudyFolder(Struct, frozen=True):
 
 
 def load_study(folder: Path) -> StudyFolder:
-    """Raise `NotAStudy` if the folder holds no readable study."""
+    """Read a study. Raises `NotAStudy` if the folder holds no readable one."""
     try:
         facts = _checked(folder / STUDY, read_document(folder / STUDY, StudyFacts))
     except (FileNotFoundError, NotADirectoryError):
@@ -151,7 +152,7 @@ def _checked(path: Path, facts: StudyFacts) -> StudyFacts:
         raise ValueError(f"{path.parent} is a study of schema {facts.schema}; this version reads {SCHEMA}.")
     if not is_file_name(facts.name):
         raise ValueError(NOT_UNDERSTOOD.format(path, f"`{facts.name}` is no name of a study"))
-    check_labels(path, facts.grid)
+    check_grid(path, facts.grid)
     try:
         parse_objectives(facts.grid.slo)
     except ValueError as error:
@@ -180,8 +181,8 @@ def _read_records(folder: Path) -> tuple[dict[str, CellRecord], dict[str, CellRe
 
 
 def write_facts(folder: Path, facts: StudyFacts) -> None:
-    """Raises `UserMistake` for a grid that could not be read again."""
-    check_labels(folder / STUDY, facts.grid)
+    """Write `study.json`. Raises `UserMistake` for a grid that could not be read again."""
+    check_grid(folder / STUDY, facts.grid)
     content = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
     write_inside(folder, STUDY, content, synced=True)
 

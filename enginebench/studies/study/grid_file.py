@@ -181,20 +181,9 @@ def _known(path: Path, where: str, kind: type[Struct], table: Mapping[str, Any])
 
 def _converted(path: Path, document: Mapping[str, Any]) -> Grid:
     try:
-        grid = msgspec.convert(plain_json(document), Grid)  # as a study's folder is read
+        return msgspec.convert(plain_json(document), Grid)  # in the same way as a study's folder
     except ValueError as error:
         raise UserMistake(f"{path}: {str(error)[0].lower()}{str(error)[1:]}.") from None
-    tables = [*(part.settings for part in grid.parts), *(row.options for row in grid.engines)]
-    values = [value for table in tables for value in table.values() if isinstance(value, float)]
-    values += [number for part in grid.parts for number in (part.seconds, part.limit) if number is not None]
-    values += [] if grid.price is None else [grid.price.per_hour]
-    if not all(map(math.isfinite, values)):
-        raise UserMistake(f"{path}: inf and nan are no values of a grid.")
-    if any(part.seconds < 0 or (part.limit is not None and part.limit <= 0) for part in grid.parts):
-        raise UserMistake(f"{path}: seconds is 0 or more, and limit is above 0.")
-    if grid.price is not None and grid.price.per_hour < 0:
-        raise UserMistake(f"{path}: per_hour is a price, not {grid.price.per_hour:g}.")
-    return grid
 
 
 def _checked(path: Path, grid: Grid) -> Grid:
@@ -206,7 +195,7 @@ def _checked(path: Path, grid: Grid) -> Grid:
         msgspec.structs.replace(row, engine=row.engine or row.label, options=dict(row.options)) for row in grid.engines
     )
     grid = msgspec.structs.replace(grid, models=models, engines=engines)
-    check_labels(path, grid)
+    check_grid(path, grid)
     for part in grid.parts:
         _check_part(path, part)
     try:
@@ -218,8 +207,19 @@ def _checked(path: Path, grid: Grid) -> Grid:
     return grid
 
 
-def check_labels(path: Path, grid: Grid) -> None:
-    """Raise `UserMistake` if a label cannot name a folder, or if names do not fit together."""
+def check_grid(path: Path, grid: Grid) -> None:
+    """Raise `UserMistake` for numbers out of range, a label that cannot name a folder, or names that do not fit
+    together."""
+    tables = [*(part.settings for part in grid.parts), *(row.options for row in grid.engines)]
+    values = [value for table in tables for value in table.values() if isinstance(value, float)]
+    values += [number for part in grid.parts for number in (part.seconds, part.limit) if number is not None]
+    values += [] if grid.price is None else [grid.price.per_hour]
+    if not all(map(math.isfinite, values)):
+        raise UserMistake(f"{path}: inf and nan are no values of a grid.")
+    if any(part.seconds < 0 or (part.limit is not None and part.limit <= 0) for part in grid.parts):
+        raise UserMistake(f"{path}: seconds is 0 or more, and limit is above 0.")
+    if grid.price is not None and grid.price.per_hour < 0:
+        raise UserMistake(f"{path}: per_hour is a price, not {grid.price.per_hour:g}.")
     repeats = [grid.repeats, *map(grid.repeats_of, grid.parts)]
     if not 1 <= min(repeats) <= max(repeats) <= MAX_REPEATS:
         raise UserMistake(f"{path}: repeats is 1 or more, and {MAX_REPEATS} at most.")

@@ -206,7 +206,7 @@ class Runner:
 
         key = (cell.engine, cell.model, loading)
         with self._servers.loaded(key, server, title, part.fresh, in_time) as (loaded, variables):
-            limit = math.inf if part.limit is None else part.limit  # of the run, without loading
+            limit = math.inf if part.limit is None else part.limit  # seconds for the run, without loading
             ends = min(self._deadline, time.monotonic() + limit)
             running.mkdir(parents=True)
             job = self._jobs[part.name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from loadtests.harness.run.options import command_of_run
 from loadtests.harness.settings.run_settings import runs_here
 
 RUNS = runs_here()
+IMAGE = "ENGINEBENCH_IMAGE"  # variable with the digest of the container's image
 
 
 def open_study(name: str, quick: bool, folder: Path | None, chosen: Chosen, terminal: Terminal) -> Path:
@@ -144,6 +146,7 @@ def measure(place: Path, deadline: float, terminal: Terminal) -> None:
         host=host_facts(),
         versions=versions("enginebench", "locust", "torch", "transformers") | lacking.versions(study.grid),
         gpus=tuple(gpu_facts()),
+        image=os.environ.get(IMAGE),
     )
     append_line(place / SITTINGS, sitting)
     Runner(study, lacking, terminal, deadline).run()

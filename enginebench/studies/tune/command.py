@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enginebench.records.formatting import CURRENCY
 from enginebench.settings.flags import AsJson, Budget, Engines, Models, Urls, duration, typed_texts, with_flags
 from enginebench.settings.schema import UserMistake, choose_from, from_environment, options_by_engine, settings_of
-from enginebench.studies.tune.folder import Goal, Question, open_folder
+from enginebench.studies.tune.folder import Question, open_folder
+from enginebench.studies.tune.goals import GOALS, Goal
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings, runs_here
 
@@ -27,12 +28,7 @@ OFFERED = {
     *("slo", "stages", "rate", "stage_seconds", "search_seconds", "prompt_tokens", "output_tokens", "dataset", "trace"),
 }
 NOT_OFFERED = {setting.name for setting in settings_of(Scenario)} - OFFERED
-SCENARIOS: Mapping[Goal, str] = {"goodput": "concurrent", "capacity": "quick", "cost": "concurrent"}
-LOADS: Mapping[str, Mapping[str, str]] = {
-    "concurrent": {"stages": "32", "stage_seconds": "20"},
-    "quick": {"search_seconds": "40"},
-}
-"""The load of each run by scenario, if none is given."""
+MEANINGS = [scoring.meaning for scoring in GOALS.values()]
 
 OPTION = typer.Option(
     "--option",
@@ -43,10 +39,8 @@ OPTION = typer.Option(
 RESTART = typer.Option(
     metavar="COMMAND", help="Start the server of --url with this command, in which {NAME} is the value of -o NAME."
 )
-FOR = typer.Option(
-    "--for", help="Maximise requests within the SLO, the highest load within it, or requests per dollar."
-)
-PRICE = typer.Option(metavar="[NAME=]USD", help="Price of a GPU or server per hour, for --for cost.")
+FOR = typer.Option("--for", help=f"Maximise {', '.join(MEANINGS[:-1])}, or {MEANINGS[-1]}.")
+PRICE = typer.Option(metavar=f"[NAME=]{CURRENCY.code}", help="Price of a GPU or server per hour, for --for cost.")
 LOAD_TIMEOUT = typer.Option(metavar="S", help="A server that is not ready by then fails.", parser=duration(1))
 
 
@@ -90,7 +84,6 @@ def tune(
     from enginebench.studies.study.runner import only_here
     from enginebench.studies.tune.report import tune_document, variants_table
     from enginebench.studies.tune.runner import OutOfTime, TuneRunner
-    from enginebench.studies.tune.score import MEASURES
     from loadtests.harness.command.command_terminal import Terminal, sigterm_is_ctrl_c
     from loadtests.harness.command.job import SET_FOR_EACH_RUN, Job
     from loadtests.harness.command.scenarios import find_scenario
@@ -102,9 +95,9 @@ def tune(
     own_model = inherited.pop("model", "")
     inherited = {name: text for name, text in inherited.items() if name not in {"header", *SET_FOR_EACH_RUN}}
     texts = inherited | typed_texts(Scenario, options)
-    scenario = SCENARIOS[goal]
+    scoring = GOALS[goal]
     if not {"rate", "trace"} & set(texts):
-        texts = {**LOADS[scenario], **texts}
+        texts = {**scoring.load, **texts}
     question = Question(
         engines=tuple(engine or ()),
         urls=tuple(url or ()),
@@ -116,7 +109,7 @@ def tune(
         prices=parse_prices("\n".join(price or ())),
     )
     entered = _entrants(question)
-    job = Job.of(find_scenario(scenario), texts, 1, ())
+    job = Job.of(find_scenario(scoring.scenario), texts, 1, ())
     place = (folder or RUNS / question.name).absolute()
     open_folder(place, question)
 
@@ -124,7 +117,7 @@ def tune(
         if course.pairs:
             terminal.say(f"{course.winner} has run {len(course.pairs)} times next to the default since the race")
         else:
-            print_table(terminal.console, variants_table(course, MEASURES[goal][0]))
+            print_table(terminal.console, variants_table(course, scoring.measure))
 
     code = NOT_ENOUGH
     with only_here(place), sigterm_is_ctrl_c():
@@ -153,8 +146,8 @@ def _entrants(question: Question) -> list[Entrant]:
 
     if find_spec("polars") is None:  # missing from `make bundle`
         raise UserMistake("`tune` judges its runs, for which the packages are not here.")
-    if question.goal == "cost" and not question.prices:
-        raise UserMistake("--for cost needs --price, in US dollars per hour.")
+    if GOALS[question.goal].priced and not question.prices:
+        raise UserMistake(f"--for {question.goal} needs --price, in {CURRENCY.name} per hour.")
     if "slo" not in question.texts:
         raise UserMistake("`tune` needs an SLO, such as --slo ttft_p95=500ms,tpot_p95=50ms.")
     if question.restart and (question.engines or len(question.urls) != 1):
@@ -164,7 +157,7 @@ def _entrants(question: Question) -> list[Entrant]:
     chosen = {} if question.engines else options_by_engine(question.options, [""])[""]
     entered = entrants([replace(contender, restart=question.restart) for contender in tested], chosen)
     checked([entrant.default.contender for entrant in entered])
-    if question.goal == "cost":
+    if GOALS[question.goal].priced:
         _check_prices(question, [entrant.contender.name or entrant.contender.engine for entrant in entered])
     return entered
 
@@ -175,4 +168,4 @@ def _check_prices(question: Question, names: list[str]) -> None:
     if unknown := [label for label in prices if label and label not in names]:
         raise UserMistake(f"--price names `{unknown[0]}`; {choose_from(unknown[0], names)}")
     if lacking := [name for name in names if not prices.get(name, prices.get(""))]:
-        raise UserMistake(f"--for cost needs a price above 0 of {lacking[0]}: --price {lacking[0]}=2.20.")
+        raise UserMistake(f"--for {question.goal} needs a price above 0 of {lacking[0]}: --price {lacking[0]}=2.20.")

@@ -20,10 +20,10 @@ from enginebench.analysis.answer import TuneOutcome
 from enginebench.records.view import NO_SAMPLES, Estimate
 
 LOOKS = (7, 10, 20, 30)  # pairs of runs
-ERROR = 0.01  # of each look
+ERROR = 0.01  # chance of a false claim at each look
 FAR = 0.8  # share of a look's error for the interval's upper end, which no claim depends on
 BOUNDARY = -float(special.ndtri(ERROR))  # in standard errors
-POWER = float(special.ndtri(0.9))  # of finding an advantage in a further confirmation
+POWER = float(special.ndtri(0.9))  # standard errors for a 90 % chance to find an advantage in a further confirmation
 MIN_PROSPECT = 0.05  # a smaller probability of success at the last look ends the confirmation
 MAX_MORE = 150  # rounds: an advantage that needs more counts as none
 
@@ -66,7 +66,7 @@ def confirm(differences: Sequence[float], spread: float) -> Confirmation:
 
 def _rejected(n: int, error: float) -> int:
     """Return how many of the smallest signed-rank sums of `n` differences have a probability of at most `error`."""
-    ways = np.ones(1)  # of each sum, over all signs
+    ways = np.ones(1)  # number of ways to get each sum, over all signs
     for rank in range(1, n + 1):
         ways = np.pad(ways, (0, rank)) + np.pad(ways, (rank, 0))
     return int((ways.cumsum() <= error * 2.0**n).sum())

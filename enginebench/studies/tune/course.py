@@ -20,7 +20,7 @@ NEXT_BEST = 3  # variants that continue the race if its winner fails
 @dataclass
 class Course:
     """`variants` are those that have run, the default first; `left` are the survivors, the leader first. `race` and
-    `pairs` are the log scores of complete rounds; `fit` is that of the race. `score` runs a variant in a round,
+    `pairs` are the log scores of complete rounds; `fit` is the race's. `score` runs a variant in a round,
     returns `None` for a failure, and raises if the default fails. `ended` is called after each round."""
 
     default: str

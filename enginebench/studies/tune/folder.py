@@ -13,18 +13,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from enginebench.records.files import decode_document, read_document, read_lines, write_inside
 from enginebench.settings.schema import UserMistake
+from enginebench.studies.tune.goals import Goal
 
 TUNE, RUN_LINES, RUNS = "tune.json", "runs.jsonl", "runs"
-Goal = Literal["goodput", "capacity", "cost"]
-"""Requests within the SLO per second, at the best tested load; the highest load within the SLO; requests within the SLO
-per dollar."""
 
 
 class Question(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The race: rounds in which each surviving variant runs once, until one is left. It claims nothing.
 
-A run's log score is the effect of its variant, plus that of its round, which absorbs drift of the machine, plus noise
-with the tails of Student's t with four degrees of freedom, so an outlying run weighs little. The fit iterates the
+A run's log score is the effect of its variant, plus the effect of its round, which absorbs drift of the machine, plus
+noise with the tails of Student's t with four degrees of freedom, so an outlying run weighs little. The fit iterates the
 weights of that distribution (Lange, Little and Taylor 1989, doi:10.2307/2290063). After each round the worse half of
 the survivors is dropped (successive halving, Karnin, Koren and Somekh 2013), or the worst quarter if few are left, and
 so are hopeless variants.
@@ -77,7 +77,7 @@ def fit(rounds: Sequence[Round], variants: Collection[str]) -> Fit:
 
 
 def survivors(current: Fit, left: Collection[str]) -> list[str]:
-    """Return those of `left`, at least two, that run in the next round, the leader first; a single one has won."""
+    """Return which variants of `left` (at least two) run in the next round, the leader first; one alone has won."""
     ranked = [standing for standing in current.standings if standing.variant in left]
     kept = math.ceil(len(ranked) / 2) if len(ranked) > HALVED_ABOVE else len(ranked) - max(1, len(ranked) // 4)
     if len(ranked) <= FINALISTS:

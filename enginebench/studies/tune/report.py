@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 import polars as pl
 
@@ -18,6 +19,7 @@ from enginebench.analysis.document import (
     Section,
     Table,
     Tone,
+    Warning,
     Word,
     count,
 )
@@ -26,37 +28,42 @@ from enginebench.analysis.frame import Frame, cells, frame_of
 from enginebench.analysis.sections.figures import pareto
 from enginebench.analysis.sections.setup import setup
 from enginebench.analysis.sections.warnings import warnings
+from enginebench.analysis.stats.repeats import mcnemar
 from enginebench.analysis.stats.student_t import t_quantile
 from enginebench.records.exit_codes import GOOD, NOT_ENOUGH
 from enginebench.records.metrics import GOODPUT
+from enginebench.records.rules import SIGNIFICANCE
 from enginebench.records.view import Estimate
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune.confirmation import LOOKS
 from enginebench.studies.tune.course import Course
 from enginebench.studies.tune.folder import RUNS
+from enginebench.studies.tune.goals import GOALS
 from enginebench.studies.tune.runner import TuneRunner
-from enginebench.studies.tune.score import MEASURES, NoScore, summary_of
+from enginebench.studies.tune.score import NoScore, summary_of
 
+OUTLYING = 4.0  # a run this many spreads below its variant's median is an outlier
 VARIANT = Column("variant", text=True)
 
 
 def tune_document(runner: TuneRunner, command: Sequence[str]) -> Document:
     """Report on a race that has at least one round."""
     course, frame = runner.course, _frame(runner)
-    measure, unit = MEASURES[runner.question.goal]
-    answer = _answer(course, measure, frame)
+    scoring = GOALS[runner.question.goal]
+    answer = _answer(course, scoring.measure, frame)
     # Variants are compared within rounds, not over the repeats that they have in common.
-    warned = tuple(warning for warning in warnings(frame) if warning.kind != "not_interleaved")
-    sections = (_history(runner, unit), _failures(runner.reasons), setup(frame))
+    rest = (warning for warning in warnings(frame) if warning.kind != "not_interleaved")
+    warned = (*_outliers(course), *rest)
+    sections = (_history(runner, scoring.unit), _failures(runner.reasons), setup(frame))
     ratios = [(name, "ratio in the race", ratio) for name, ratio in _ratios(course).items()]
     ratios += [(course.winner, "confirmed ratio", answer.ratio)] if course.winner else []
-    rows = [{"engine": name} | cells(measure, statistic, "", ratio) for name, statistic, ratio in ratios]
+    rows = [{"engine": name} | cells(scoring.measure, statistic, "", ratio) for name, statistic, ratio in ratios]
     return Document(
         title="Tuning",
         tested=frame.tested,
         objectives=frame.objectives,
         answer=answer,
-        candidates=variants_table(course, measure),
+        candidates=variants_table(course, scoring.measure),
         figure=pareto(frame),
         next=_next(runner, answer, command),
         warnings=warned,
@@ -167,6 +174,22 @@ def _failures(reasons: Mapping[str, str]) -> Section:
     rows: list[tuple[Cell, ...]] = [(Word(name, Tone.BAD), Word(reason)) for name, reason in reasons.items()]
     table = Table("failed", "Failed variants", (VARIANT, Column("reason", text=True)), tuple(rows))
     return Section("failed", table.title, (table,) if rows else ())
+
+
+def _outliers(course: Course) -> Iterator[Warning]:
+    """Warn if the winner and the default have outlying runs at unequal rates."""
+    if course.fit is None or len(course.pairs) < 2:
+        return
+    n, names = len(course.pairs), (course.winner, course.default)
+    outlying: list[set[int]] = []
+    for name in names:
+        scores = [pair[name] for pair in course.pairs]
+        limit = median(scores) - OUTLYING * course.fit.spread
+        outlying.append({number for number, score in enumerate(scores) if score < limit})
+    ours, theirs = outlying
+    if mcnemar(len(ours - theirs), len(theirs - ours)) <= SIGNIFICANCE:
+        evidence = f"{len(ours)} of {n} runs of {names[0]} were outlying, and {len(theirs)} of {names[1]}"
+        yield Warning("unequal_outliers", "warn", evidence, "find out what slows them, and tune again")
 
 
 def _next(runner: TuneRunner, answer: TuneAnswer, command: Sequence[str]) -> NextStep | None:

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 from enginebench.analysis.data.run_data import NotARun
-from enginebench.analysis.engine_runs import engine_runs_of
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
-from enginebench.analysis.verdict.capacity import capacities_of
-from enginebench.records.metrics import GOODPUT
 from enginebench.records.request import CUT_OFF
-from enginebench.studies.tune.folder import Goal
-
-MIN_SHARE = 0.5  # of a request in the window, or of the lowest load
-MEASURES: Mapping[Goal, tuple[str, str]] = {
-    "goodput": (GOODPUT, "req/s"),
-    "capacity": ("capacity", "users"),
-    "cost": (f"{GOODPUT} per dollar", "requests per $"),
-}
-"""The compared measure, and its unit."""
+from enginebench.studies.tune.goals import GOALS, Goal
 
 
 class NoScore(Exception):
@@ -50,10 +38,7 @@ def score_of(summary: RunSummary, goal: Goal, price: float | None) -> float:
         raise NoScore(f"no request was answered ({endings}).")
     if hung > answered:
         raise NoScore(f"it hung: {hung} requests had no answer at the end, {answered} were answered.")
-    if goal == "capacity":
-        (capacity,) = capacities_of(engine_runs_of([summary])) or (None,)
-        if capacity is None:
-            raise NoScore("its load was not measured.")
-        return capacity.load or MIN_SHARE * min(stage.load for stage in summary.stages)
-    rates = [max(stage.value(GOODPUT) or 0.0, MIN_SHARE / stage.seconds) for stage in summary.stages]
-    return max(rates) * (3600 / price if goal == "cost" and price else 1.0)
+    score = GOALS[goal].score(summary, price)
+    if score is None:
+        raise NoScore("its load was not measured.")
+    return score

@@ -40,15 +40,15 @@ from loadtests.harness.run.options import processes_options
 from loadtests.harness.run.saved_calibration import Calibration, Cell, Condition, Error
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
-ANSWER_SECONDS = 1.0  # of an answer, including the wait for its first token
-MIN_TOKENS = 8  # of an answer
+ANSWER_SECONDS = 1.0  # per answer, including the wait for its first token
+MIN_TOKENS = 8  # per answer
 WARM_UP = 2.0  # minimum in seconds; the warm-up lasts until every user has had an answer
 GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (1000, 10), (1000, 40))
 """Users, and tokens per second of each user, including the waits for first tokens."""
 BUSY_GRID = ((100, 10), (100, 50), (400, 50))
 QUICK_GRIDS = (((100, 10), (100, 50), (400, 50)), ((100, 50),))
 """Grids for a quiet and a busy machine that take less than a minute."""
-SECONDS, QUICK_SECONDS = 6.0, 3.0  # of each load, once all users are active
+SECONDS, QUICK_SECONDS = 6.0, 3.0  # per load, once all users are active
 SCENARIO = Path(__file__).parents[2] / "concurrent.py"
 BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1_000_000))"
 """A program that keeps a core busy until its parent, whose process id is its argument, has ended."""

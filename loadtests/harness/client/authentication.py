@@ -54,7 +54,7 @@ def access_to(
     withheld = None
     parts = urlsplit(url)
     host = parts.hostname or ""
-    private = parts.scheme == "https" or is_loopback(host)  # nobody on the network can read a request to it
+    private = parts.scheme == "https" or is_loopback(host)  # the network cannot read requests to it
     if key and variable != KEY_VARIABLE and not private:
         withheld, key = variable, None
     signer = dialect.signer(key, host)

@@ -58,8 +58,8 @@ class Client:
         epoch: int = 0,
         traced_run: str = "",
     ) -> None:
-        """`Address.parse` reads `url`. Every request has the headers of `access` and those of its signer; of two with
-        the same name, the signer's is not sent.
+        """`Address.parse` reads `url`. Every request has the headers of `access` and of its signer; if both set the
+        same header, the signer's is not sent.
 
         `patience` is the seconds from `t_sched` after which the user disconnects if no content has arrived. There is no
         limit on silence: a queued request may wait long for its first token. Stamps of records count from `epoch`, a
@@ -70,7 +70,7 @@ class Client:
         self._tls = tls_context(access.tls) if self._address.tls else None
         self._headers = _header_lines(self._address.authority, access.headers)
         self._header_names = {name.lower() for name in access.headers}
-        self._sent = dict(access.headers)  # including those of the last signature
+        self._sent = dict(access.headers)  # including the headers of the last signature
         self._signer = access.signer
         self._request_timeout = request_timeout
         self._patience = inf if patience is None else patience

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-UNREADABLE = (ValueError, RecursionError)  # of decoders: JSON that is malformed, has other types or is nested too deep
-BEGIN, END = b"data: ", b"\n\n"  # of an event that may have a frame
+UNREADABLE = (ValueError, RecursionError)  # of decoders: malformed JSON, other types, or nested too deep
+BEGIN, END = b"data: ", b"\n\n"  # beginning and end of an event that may have a frame
 _decode = msgspec.json.Decoder(str).decode
 
 

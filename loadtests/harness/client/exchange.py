@@ -30,7 +30,7 @@ READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time that pa
 END_OF_MESSAGE = b"\r\n\r\n"
 MIN_CHUNK = 16  # bytes; fewer may be the rest of a last event or an end marker that two reads share
 LINGER = 1.0  # seconds from the last event to the end of the message, after which the connection is closed
-DIGEST_BYTES = 8  # of the hash that is equal for equal answers
+DIGEST_BYTES = 8  # size of the hash that is equal for equal answers
 UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # media types of streams of some servers
 
 
@@ -46,7 +46,7 @@ class Exchange:
         self._response = Response()
         self._answer = answer
         self._last_event = answer.last_event
-        self._body = bytearray()  # of an answer that is no event stream
+        self._body = bytearray()  # body of an answer that is no event stream
         self._pending: list[Read] = []
         self._is_stream = False
         self._may_defer = False

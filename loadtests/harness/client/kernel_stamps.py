@@ -1,7 +1,7 @@
 """The kernel's receive stamps of reads, which do not depend on how busy this process is.
 
 With `SO_TIMESTAMPNS`, Linux returns a stamp with the bytes of `recvmsg`. TCP may have merged several segments; the
-stamp is that of the last one in the read.
+stamp belongs to the last one in the read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 
 SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; Python has no name for it yet
-TIMESPEC = struct.Struct("@ll")  # seconds and nanoseconds as the kernel's `struct timespec` has them
+TIMESPEC = struct.Struct("@ll")  # seconds and nanoseconds, as in the kernel's `struct timespec`
 ANCILLARY_BYTES = _socket.CMSG_SPACE(TIMESPEC.size) if sys.platform == "linux" else 0
 START_LIMIT = 0.2  # seconds for the kernel to start stamping; it takes up to ten milliseconds
 

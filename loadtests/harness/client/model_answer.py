@@ -24,18 +24,18 @@ from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
 CUT = "…"  # at the end of a text that was shortened
-MAX_TOKENS = 10**9  # of one request
+MAX_TOKENS = 10**9  # limit of one request's answer
 METADATA = {
     *("annotations", "call_id", "citation", "citations", "data", "encrypted_content", "format", "id", "index"),
     *("object", "redactedContent", "role", "signature", "status", "toolUseId", "type"),
 }
 """Fields of a delta with text that was not generated."""
-ARGUMENTS = {"arguments", "input"}  # of a tool: JSON as text, or as an object
+ARGUMENTS = {"arguments", "input"}  # arguments of a tool: JSON as text, or as an object
 TYPED = {"content", "text"}  # fields with only text or parts of it
 THOUGHT_TYPES = ("reasoning", "thinking")  # prefixes of the types of reasoning parts
-THOUGHT_STARTS = ("<think", "<thought", "<reason", "[THINK]", "◁think▷")  # of reasoning inside the answer's text
+THOUGHT_STARTS = ("<think", "<thought", "<reason", "[THINK]", "◁think▷")  # begin reasoning inside the answer's text
 THOUGHT_END = re.compile(r"</(?:think|thought|reason)\w*>?|\[/THINK\]|◁/think▷")
-MAX_NAMES, NAME_CHARACTERS = 5, 40  # of unknown fields
+MAX_NAMES, NAME_CHARACTERS = 5, 40  # limits on the names of unknown fields
 MIN_FRAMED = 4  # events for which a frame is worth its cost
 MAX_FRAMES = 4  # unsuccessful searches: in some answers, events differ in more than their text
 OF_TEXT = {"chunks", "kernel", "user", "first_out", "_events", "_spoken", "_text", "_thought"}
@@ -90,14 +90,14 @@ class Answer:
     """Log-probabilities of the answer's tokens, if the server sent them."""
 
     def __init__(self) -> None:
-        self.chunks = 0  # with content
+        self.chunks = 0  # content chunks
         self.kernel = array("q")  # wall-clock stamp of each content chunk, 0 where the kernel gave none
         self.user = array("q")
         self.first_out: int | None = None  # index of the first chunk with non-reasoning content
         self.merged_first = False
         self.first_chunk_tokens: int | None = None
         self.prompt_tokens: int | None = None
-        self.reported_tokens: int | None = None  # of the output, by the server's count
+        self.reported_tokens: int | None = None  # output tokens by the server's count
         self.cached_tokens: int | None = None
         self.reasoning_tokens: int | None = None
         self.queue: float | None = None
@@ -107,7 +107,7 @@ class Answer:
         self.done: Moment | None = None  # when the stream's end marker came
         self.error: str | None = None  # malformed data, or the error that the stream itself reported
         self.error_at: Moment | None = None
-        self.unknown_fields: tuple[str, ...] = ()  # with text
+        self.unknown_fields: tuple[str, ...] = ()  # unknown fields with text
         self._thought = False  # a chunk had reasoning
         self._text: list[str] = []
         self._spoken: list[str] = []
@@ -228,7 +228,7 @@ class Answer:
     @classmethod
     @cache
     def _attributes_without_text(cls) -> tuple[Callable[[Any], Any], Any]:
-        """Return a getter for the attributes of an answer that do not depend on its text, and those of an empty one."""
+        """Return a getter for an answer's attributes that do not depend on its text, and an empty answer's values."""
         empty = vars(cls())
         without_text = itemgetter(*(empty.keys() - OF_TEXT))
         return without_text, without_text(empty)

@@ -55,7 +55,7 @@ class Sampling:
         metavar="T",
         least=0,
     )
-    logprobs: bool = False  # of each token of the answer, recorded with the token
+    logprobs: bool = False  # for each token of the answer, recorded with it
 
     @property
     def to_full_length(self) -> bool:

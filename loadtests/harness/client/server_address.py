@@ -91,7 +91,7 @@ class Address:
         return before + self.query
 
     def target_of_model(self, path: str) -> str:
-        """Return the path and query of the tested endpoint: those of its full address, if the user gave it."""
+        """Return the path and query of the tested endpoint, from its full address if the user gave it."""
         return self.full or self.target(path)
 
     def check(self, endpoint: Endpoint) -> None:

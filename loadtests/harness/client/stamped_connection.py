@@ -35,7 +35,7 @@ class Connection:
     """A connected, non-blocking socket."""
 
     unhurried = False
-    """Whether the tokens of its last answer were slow enough to be read together with those of other answers."""
+    """Whether the tokens of its last answer were slow enough to be read in batches with other answers."""
     answers = 0  # number of answers, also incomplete ones
 
     def __init__(self, sock: _socket.socket) -> None:
@@ -55,7 +55,7 @@ class Connection:
             return None
         if len(data) == READ_BYTES:  # more arrives at a time than the buffer holds
             self._read_bytes = LARGE_READ_BYTES
-        return monotonic_ns(), ancillary[0][2] if ancillary else b"", data  # no other ancillary data is asked for
+        return monotonic_ns(), ancillary[0][2] if ancillary else b"", data  # no other ancillary data is requested
 
     def prepare(self, message: bytes) -> None:
         """Take a message to send piece by piece, and wrap the first piece. The previous message must have been sent."""

@@ -14,7 +14,7 @@ from rich.console import Console
 from enginebench.records.plain_text import plain_lines
 from enginebench.settings.console import stderr
 
-# Messages of our own modules in Locust's log, for the person at the terminal.
+# Messages of our modules in Locust's log, to be repeated on the terminal.
 MESSAGE = re.compile(
     r"\[[^]]*\] \S+/(?:WARNING/loadtests\.(?!harness\.users\.failures)|INFO/loadtests\.harness\.run\.)\S+: (.+)"
 )

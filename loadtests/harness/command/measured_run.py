@@ -271,6 +271,6 @@ def _error(log: Path) -> str | None:
     is part of a table."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
-    errors += [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of Locust's command line
+    errors += [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # in Locust's command line
     errors += [line for line in lines[-1:] if "|" not in line and "/INFO/" not in line]
     return next(filter(None, errors), None)

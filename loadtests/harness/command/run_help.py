@@ -1,4 +1,4 @@
-"""The help of `enginebench run`: what most people need on one screen, and with `--help-all` every option."""
+"""The help of `enginebench run`: the most used options on one screen, and with `--help-all` every option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BASIC = (
     *("engine", "url", "model", "stages", "rate", "stage_seconds", "slo", "prompt_tokens", "output_tokens"),
     *("repeat", "help_all"),
 )
-OTHER_NAMES = dict.fromkeys(("--users", "-u", "--concurrency"), "--stages")  # in other load testers
+OTHER_NAMES = dict.fromkeys(("--users", "-u", "--concurrency"), "--stages")  # names in other load testers
 WIDTH, FLAGS = 80, 26  # columns of the page, and of its flags
 BRIEF = """\
 Usage: enginebench run SCENARIO (URL | --engine ENGINE) [OPTIONS]

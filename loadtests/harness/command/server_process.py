@@ -157,7 +157,7 @@ class ServerProcess(StartedServer):
         """`options` are `name=value`. The server takes over `listener`. With `own_server`, the engine's own server is
         started instead of ours. `settings` are environment variables."""
         self.engine = engine
-        self._ready_path = "/health" if own_server else "/ready"  # as vLLM, SGLang, llama.cpp and trtllm-serve have it
+        self._ready_path = "/health" if own_server else "/ready"  # the path of vLLM, SGLang, llama.cpp and trtllm-serve
         self._listener = listener or listen([0])
         descriptor = self._listener.fileno()
         command = [*PYTHON, "-m", "enginebench", "serve", engine]

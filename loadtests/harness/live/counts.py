@@ -22,7 +22,7 @@ from loadtests.harness.live.buckets import CountedMetrics
 from loadtests.harness.live.histogram import Histogram
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-SETTLED: Nanoseconds = 2 * SECOND  # after which the window of an instant is known
+SETTLED: Nanoseconds = 2 * SECOND  # delay after which the window of an instant is known
 OPEN: Nanoseconds = 2**62  # end of the current window
 AT_A_TIME = 8  # requests that are counted before the event loop has its turn: about half a millisecond
 
@@ -155,7 +155,7 @@ class LiveCounts:
         return {"counts": msgspec.msgpack.encode(CountsMessage(self.scheduled, self.ended, self.run, stages))}
 
     def take(self, message: Mapping[str, Any]) -> set[int]:
-        """Take what `message` of another process returned, and return the stages that have changed."""
+        """Take the `message` of another process, and return the stages that have changed."""
         taken = msgspec.msgpack.decode(message["counts"], type=CountsMessage)
         self.scheduled, self.ended, self.run = taken.scheduled, taken.ended, taken.run
         self.stages |= taken.stages

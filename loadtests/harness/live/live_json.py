@@ -48,12 +48,12 @@ class LiveDocument:
 
 
 def write_live(folder: Path, document: LiveDocument) -> None:
-    """Raises `OSError`."""
+    """Replace `live.json` in one step. Raises `OSError`."""
     write_inside(folder, FILE, msgspec.json.encode(document) + b"\n")
 
 
 def read_live(folder: Path) -> LiveDocument:
-    """Return an empty document if the file does not exist yet."""
+    """Read `live.json`; return an empty document if it does not exist yet."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=LiveDocument)
     except (FileNotFoundError, msgspec.DecodeError):

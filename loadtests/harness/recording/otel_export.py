@@ -4,7 +4,7 @@ python -m loadtests.harness.recording.otel_export FOLDER RUN START_WALL
 
 Names follow the conventions for generative AI (github.com/open-telemetry/semantic-conventions-genai). The SDK reads its
 own variables, such as OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME and OTEL_TRACES_SAMPLER. When standard input is
-closed, the process sends what has been recorded, and ends.
+closed, the process sends the remaining records, and ends.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from loadtests.harness.recording.recorder import Recorder
 
 INTERVAL = 1.0  # seconds between two samples
 TICK = 0.02  # seconds of the timer
-MAX_SERIES = 5000  # of a page: a server of eight GPUs has a tenth of that
+MAX_SERIES = 5000  # per page: a server with eight GPUs has a tenth of that
 HISTOGRAM = re.compile(r"[\w:]+_bucket[{ ]")
 FAMILIES = ("enginebench_", *chain.from_iterable(SERVERS.values()), "DCGM_FI_", "process_")
 """Families of `/metrics` that are kept: of our server, other servers, GPU exporters, and the server process."""

@@ -17,8 +17,8 @@ import msgspec
 from enginebench.records.files import WORKER_FILE
 
 PIECE_BYTES = 1 << 20  # before compression; bounds the memory for each worker
-MAX_FILE_BYTES = 4 << 30  # of a worker: 12 hours with 10,000 tokens per second
-LEVEL = 1  # of zlib: records shrink to a fifth of their size at about 100 MB/s
+MAX_FILE_BYTES = 4 << 30  # per worker: 12 hours with 10,000 tokens per second
+LEVEL = 1  # zlib's level: records shrink to a fifth of their size at about 100 MB/s
 
 Message = dict[str, Any]
 """A question has the name of a file and a position in it, or no name, which asks for the files' names. An answer is

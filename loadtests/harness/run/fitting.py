@@ -66,7 +66,7 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         logger.info("The server ignores `ignore_eos`: answers may be shorter than planned.")
         sampling = replace(sampling, ignore_eos="no")
     context = _context(engine, target, model)
-    factor = 1.0  # by which lengths are scaled down for this server
+    factor = 1.0  # lengths are scaled down by it for this server
     if scenario.for_context is not None and context is not None:
         factor = min(1.0, context / scenario.for_context)
     workload = Workload(
@@ -82,7 +82,6 @@ def fitted(target: Target, scenario: Scenario, settings: RunSettings) -> tuple[W
         sampling=sampling,
         max_tokens_field=accepted.max_tokens_field,
         stream_usage=accepted.stream_usage,
-        dataset=scenario.dataset,
         classes=scenario.classes,
         turns=scenario.turns,
         turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,

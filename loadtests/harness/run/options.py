@@ -16,9 +16,9 @@ from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run_settings import RunSettings
 from loadtests.harness.without_effect import check_effects
 
-# Environment variables from `enginebench run` to the planning process: the typed command, the engine's process; when
-# the server was started, listened and was ready, and when files left the cache (monotonic nanoseconds); the repeat and
-# its prompt set.
+# Environment variables from `enginebench run` to the planning process: the typed command, the engine's process, the
+# instants at which the server was started, listened and was ready and files left the cache (monotonic nanoseconds), the
+# repeat and its prompt set.
 COMMAND, ENGINE_PID = "ENGINEBENCH_TYPED_COMMAND", "ENGINEBENCH_ENGINE_PID"
 SERVER_EVENTS = {event: f"ENGINEBENCH_{event.upper().replace(' ', '_')}" for event in START_EVENTS}
 FILES_UNCACHED, SERVER_STARTED, SERVER_LISTENING, SERVER_READY = SERVER_EVENTS.values()
@@ -110,7 +110,7 @@ def read_options(options: Mapping[str, Any], defaults: Scenario) -> tuple[Scenar
 
 
 def processes_options(count: int) -> list[str]:
-    """Return Locust's options for `count` processes on this machine, with a port of their own for each run."""
+    """Return Locust's options for `count` processes on this machine, with a separate port for each run."""
     if count == 1:
         return []
     port = str(free_port())

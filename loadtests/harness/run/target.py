@@ -33,7 +33,7 @@ RANDOM = "random:"  # prefix of a model without trained weights on our servers
 QUALITY_TIMEOUT = 300.0  # seconds: an engine without batching reads the text token by token
 JSON = {"Content-Type": "application/json"}
 WITHOUT = "%s: %s; the run goes on without it."
-MAX_ENGINE_BYTES = 2**16  # of the facts of `/v1/engine`, which meta.json keeps
+MAX_ENGINE_BYTES = 2**16  # size of the facts of `/v1/engine`, which meta.json keeps
 NO_SUCH_PAGE = (404, 405)
 
 
@@ -69,7 +69,7 @@ class Target:
         self._address = Address.parse(url)
         self.url = self._address.origin + self._address.root
         self._access = access
-        self._sent = dict(access.headers)  # including those of the last signature
+        self._sent = dict(access.headers)  # including the headers of the last signature
         self._questions = Questions(self._address, access)
         self._silent: set[str] = set()  # pages that gave no answer
 

@@ -5,7 +5,7 @@
     hold      the load stays until every request scheduled in the window has its answer (bounded)
 
 A stage of an open loop keeps to its schedule: it begins at an instant that all processes know beforehand, and warm-up
-and window are exactly as long as planned. So the same arrivals are counted whichever process sends them.
+and window are exactly as long as planned. So the same arrivals are counted, regardless of the process that sends them.
 
 Time is an argument: there is no clock here. Only the planning process controls stages.
 """
@@ -31,7 +31,7 @@ class StageProgress:
 
     stage: int
     boundary: Nanoseconds  # 0 at the stage's start, then `steady_start`, then `steady_end`
-    users: int = 0  # that have started
+    users: int = 0  # users that have started
     served: int = 0  # users that have had an answer in this stage
     answered: int = 0  # requests that ended in this stage
     scheduled: int = 0  # requests scheduled in the window so far

@@ -96,8 +96,8 @@ def _meets(stage: StageView, objective: Objective) -> bool:
 
 
 def _answers(latest: dict[int, StageView], users: int) -> float:
-    """Predict the seconds of the first and the last answers at this load: those at the nearest measured load below it,
-    times the ratio between the last two loads if this load is higher."""
+    """Predict the seconds of the first and the last answers at this load, from the highest measured load up to it. If
+    that load is lower, multiply by the ratio between the last two loads."""
     below = sorted(load for load in latest if load <= users)[-2:] or [min(latest)]
     before, longest = _longest(latest[below[0]]), _longest(latest[below[-1]])
     if users > below[-1] and before > 0:

@@ -48,7 +48,7 @@ class LoadStep:
 
 
 def parse_users(text: str) -> tuple[LoadStep, ...]:
-    """Raises `UserMistake`."""
+    """Read numbers of users. Raises `UserMistake`."""
     try:
         steps = tuple(_steps(text, _users))
     except ValueError:

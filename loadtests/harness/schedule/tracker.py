@@ -34,10 +34,10 @@ class StageTracker:
         self._served: set[int] = set()
         self._in_flight: dict[str, Nanoseconds] = {}  # request -> when it was scheduled
         self._recent: deque[Nanoseconds] = deque()
-        self._scheduled = 0  # in the window
+        self._scheduled = 0  # requests scheduled in the window
         self._last = 0
         self._answered = 0
-        self._outstanding = 0  # of the window, once its end is known
+        self._outstanding = 0  # unanswered requests of the window, once its end is known
 
     def enter(self, stage: Stage) -> None:
         """Take a stage that has begun, or one of its boundaries."""

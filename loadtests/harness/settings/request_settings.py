@@ -20,7 +20,7 @@ lengths_setting = partial(most_used, metavar="N", read=parse_several, write=writ
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
-    """Raises `UserMistake`."""
+    """Read the lengths of shared prefixes. Raises `UserMistake`."""
     try:
         numbers = tuple(whole_numbers(text))
     except ValueError:

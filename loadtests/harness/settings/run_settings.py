@@ -19,7 +19,7 @@ EXPORTER_PORTS = 4  # the default one and the next ones, as in docker/prometheus
 
 
 def read_run_id(text: str) -> str:
-    """Raises `UserMistake`."""
+    """Check the name of a run's folder. Raises `UserMistake`."""
     if not is_file_name(text):
         raise UserMistake(f"--run-id is the name of a folder in --runs, not `{text}`: leave out what makes it a path.")
     return text

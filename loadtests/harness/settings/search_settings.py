@@ -30,9 +30,9 @@ def write_range(loads: tuple[float, float]) -> str:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    by: Literal["stages", "growth", "rate", "users"] = search_setting(
+    by: Literal["stages", "growth", "rate", "users", "agents"] = search_setting(
         "stages",
-        "What to search for: the highest rate, or number of users, that meets --slo. growth: users double "
+        "What to search for: the highest rate, or number of users or agents, that meets --slo. growth: users double "
         "until --slo is missed, then the two loads around the crossing are measured. stages: no search.",
     )
     slo: tuple[Objective, ...] = most_used(

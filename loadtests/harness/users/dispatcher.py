@@ -37,7 +37,7 @@ AHEAD = SECOND
 MIN_AHEAD = AHEAD * 7 // 10
 BEHIND = AHEAD // 4  # requests that are due sooner are built without pauses
 BUILD_TIME = SECOND // 3000  # spent building before the loop reads answers again
-TURN = 0.01  # seconds between two checks of what is due next
+TURN = 0.01  # seconds between two checks of the next due time
 STALL = 0.25  # seconds of a server's stall for which spare connections suffice
 MIN_SPARE = 8
 MAX_IN_FLIGHT = 20_000  # requests over all processes: an arrival beyond this limit is not sent, and fails as dropped
@@ -46,8 +46,8 @@ AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A planned request; `t_sched` is absolute. `number` is that of the arrival in its stage, `index` that of the
-    request in a recorded session."""
+    """A planned request; `t_sched` is absolute. `number` is the arrival's in its stage, `index` the request's in a
+    recorded session."""
 
     t_sched: Nanoseconds
     stage: Stage
@@ -162,7 +162,7 @@ class Dispatcher:
         return TURN
 
     def _on_due(self) -> None:
-        """Send what is due. The event loop calls this."""
+        """Send the requests that are due. The event loop calls this."""
         for _ in range(AT_ONCE):
             if self._next_due() > monotonic_ns():
                 break

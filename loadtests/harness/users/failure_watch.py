@@ -1,7 +1,7 @@
 """The end of a run that can no longer measure anything.
 
-A run whose first requests all fail because of a wrong address, key or request, or because answers are not streamed,
-would go on for minutes and measure nothing, so it is ended with the server's reason. So is a run whose key expires.
+If all first requests fail, because of a wrong address, key or request or because answers are not streamed, a run would
+go on for minutes and measure nothing. So it is ended with the server's reason, and so is a run whose key expires.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class LoadGenerator:
         self.counts = LiveCounts(run.metrics)
         self.recorder = Recorder(run.folder / requests_file(run.worker))
         workers = run.plan.meta.workers
-        self.rows = run.plan.workload.rows_of(*(self.share or (run.worker % workers, workers)))
+        self.rows = run.plan.workload.rows_of(run.scenario.rows(), *(self.share or (run.worker % workers, workers)))
         search = run.scenario.search_plan()
         self.tracker = StageTracker(search.objectives if search else ())
         self._builds: deque[Callable[[], None]] = deque()

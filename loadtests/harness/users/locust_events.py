@@ -53,9 +53,9 @@ from loadtests.harness.users.timed_command import check
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
 
-GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
+GC_THRESHOLDS = (20_000, 10, 100)  # for the three generations; requests leave few cycles
 LAST_SCRAPE = 15.0  # seconds for which the exporter outlives its run, so that Prometheus sees how it ended
-DEFAULT = Scenario()  # of a locustfile without one
+DEFAULT = Scenario()  # for a locustfile without a scenario
 Read = TypeVar("Read")
 # For every message that changes the number of users, Locust's workers build the whole argument parser once per option,
 # which blocks the event loop for a tenth of a second when a stage begins. The result never changes.
@@ -74,8 +74,8 @@ class LocustProcess:
         self.scenario = DEFAULT
         self.run: Run | None = None
         self.last: Run | None = None  # the current run, or the one before
-        self._exporter: MetricsServer | None = None  # of `last`
-        self._spans: SpanSender | None = None  # of `run`
+        self._exporter: MetricsServer | None = None  # exporter of `last`
+        self._spans: SpanSender | None = None  # span sender of `run`
         self._environment: Environment | None = None
         self._initialised = Event()
         self._command: str | None = None

@@ -121,7 +121,7 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         return Response(Path(__file__).with_name("page.js").read_text(encoding="utf-8"), mimetype="text/javascript")
 
     def plan() -> Response:
-        """Describe the stages and their time for the values of the start form, or say what is wrong with them."""
+        """Describe the stages and their time for the values of the start form, or the mistake in the values."""
         values = {name: text for name, text in request.args.items() if name in shown}
         try:
             scenario, _ = read_options(vars(environment.parsed_options) | values, process.scenario)

@@ -38,8 +38,8 @@ STAGE_MESSAGE, PROGRESS_MESSAGE = "enginebench_stage", "enginebench_progress"
 
 
 class Planner:
-    """Begin the first stage. `generator` is that of this process, if it makes load itself; only Locust's master can
-    lose workers.
+    """Begin the first stage. `generator` is this process's, if it makes load itself; only Locust's master can lose
+    workers.
 
     `changed` is set when a stage begins or the run is over. In a search, each stage is a probe that depends on the
     earlier ones.

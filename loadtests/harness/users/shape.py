@@ -85,5 +85,9 @@ def _follow_the_scenario(environment: Environment, **_: Any) -> None:
             f"{variable} and `{ineffective}` in Locust's configuration files."
         )
         raise refusal(environment, UserMistake(mistake))
+    if environment.shape_class is not None:
+        name = type(environment.shape_class).__name__
+        mistake = f"the load shape {name} has no effect: users and times come from --stages or --rate; remove it."
+        raise refusal(environment, UserMistake(mistake))
     environment.shape_class = shape = Stages()  # type: ignore[no-untyped-call]
     shape.runner = environment.runner

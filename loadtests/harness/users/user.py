@@ -29,7 +29,7 @@ from loadtests.harness.users import (
 )
 from loadtests.harness.users.dispatcher import Dispatcher
 
-MAX_ARRIVALS = 10**9  # of a stage
+MAX_ARRIVALS = 10**9  # per stage
 PAUSE_AFTER_FAILURE = 1.0  # seconds: a user whose request is refused does not repeat it at once
 
 
@@ -149,7 +149,7 @@ class ModelUser(User):
         run, generator, t_sched = self._run, self._generator, self._free_at
         stage = generator.stage
         if stage.plan is not self._planned_for and stage.plan.asks != self._planned_for.asks:
-            self._ahead = None  # the new stage asks for other requests
+            self._ahead = None  # the new stage needs other requests
             self._prepare()
         call, retries = self._call, run.scenario.retries
         again = call.again() if call.record.attempt < retries else None

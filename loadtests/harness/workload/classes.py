@@ -38,7 +38,7 @@ class RequestClass:
 
 
 def parse_classes(text: str) -> tuple[RequestClass, ...]:
-    """Raises `UserMistake` with the grammar."""
+    """Read classes from the text of `--classes`. Raises `UserMistake` with the grammar."""
     classes = []
     for part in filter(None, map(str.strip, text.split(";"))):
         name, colon, fields = (piece.strip() for piece in part.partition(":"))

@@ -13,15 +13,15 @@ from enginebench.settings.schema import UserMistake
 from enginebench.settings.units import in_seconds
 
 NUMBER = r"\d*\.?\d+"
-MAX_RATIO = 10  # of a draw to `a`, by default: a rare draw must not dominate a run
+MAX_RATIO = 10  # default limit on a draw ÷ `a`: a rare draw must not dominate a run
 LENGTH_GRAMMAR = "64, uniform:16-128, normal:64,10 or lognormal:64,0.5 (median, sigma)"
 PAUSE_GRAMMAR = "2s, uniform:500ms-3s, exponential:2s (mean) or lognormal:2s,0.5 (median, sigma)"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kind of distribution: its numbers as text, how to draw, and which numbers are valid. Draws are cut,
-    unless its numbers keep them `bounded`. If `b_is_ratio`, `b` stays when the distribution is scaled."""
+    """A kind of distribution: the form of its text, how to draw, and which parameters are valid. Draws are cut,
+    unless the parameters keep them `bounded`. If `b_is_ratio`, scaling the distribution does not change `b`."""
 
     text: str
     draw: Callable[[Random, float, float], float]
@@ -57,7 +57,7 @@ class RandomNumber:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raise `ValueError` if the text is no distribution."""
+        """Read a distribution. Raises `ValueError` if the text is none."""
         name, colon, rest = text.replace(" ", "").rpartition(":")
         kind = name if colon else "fixed"
         match = re.fullmatch(FORMS[kind].pattern, rest) if kind in FORMS else None
@@ -93,7 +93,7 @@ class Pause(RandomNumber):
 
 
 def parse_pause(text: str) -> Pause:
-    """Raises `UserMistake` with the grammar."""
+    """Read seconds or a distribution of them. Raises `UserMistake` with the grammar."""
     try:
         return Pause.parse(in_seconds(text))
     except ValueError:

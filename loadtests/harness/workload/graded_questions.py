@@ -1,4 +1,4 @@
-"""200 questions of our own with exact answers, as the dataset `graded`: adding, looking up, copying.
+"""The dataset `graded`: 200 generated questions with exact answers, about adding, looking up and copying.
 
 A seed generates them, so they are the same in every run and need no file.
 """

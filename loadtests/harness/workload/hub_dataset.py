@@ -65,7 +65,7 @@ def _chosen(name: str, kind: str, named: str | None, usual: str, choices: list[s
 
 
 def _rows(name: str, **part: str) -> Iterator[Any]:
-    """Raises `UserMistake`."""
+    """Yield the rows, spread evenly over a long split. Raises `UserMistake`."""
     first = _asked(name, "rows", **part, offset=0, length=PAGE)
     total = first["num_rows_total"]
     pages = min(-(-total // PAGE), MAX_PAGES)

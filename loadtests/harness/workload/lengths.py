@@ -7,7 +7,7 @@ from random import Random
 from enginebench.settings.schema import UserMistake, whole_numbers
 from loadtests.harness.workload.distributions import FORMS, LENGTH_GRAMMAR, RandomNumber
 
-MAX_TOKENS = 10_000_000  # of a prompt or an answer, the context of the longest models
+MAX_TOKENS = 10_000_000  # per prompt or answer: the context of the longest models
 
 
 class Lengths(RandomNumber):
@@ -22,7 +22,7 @@ class Lengths(RandomNumber):
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Raises `UserMistake` with the grammar."""
+    """Read a number of tokens or a distribution. Raises `UserMistake` with the grammar."""
     try:
         lengths = Lengths.parse(text)
         decimal = FORMS[lengths.kind].bounded and not (lengths.a.is_integer() and lengths.b.is_integer())

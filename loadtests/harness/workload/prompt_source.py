@@ -24,10 +24,10 @@ from loadtests.harness.workload.prompt_words import (
     Unit,
 )
 
-MIN_WORDS = 4  # of a prompt: with fewer words, the prompts of many users would repeat
+MIN_WORDS = 4  # per prompt: with fewer words, the prompts of many users would repeat
 LONG = 2048  # tokens; prompts from this length on are made of runs that were drawn beforehand
 UNIQUE = 512  # tokens of a long prompt before its runs, so that a prefix cache cannot hit the runs
-KEPT_BLOCKS = 50_000  # of recorded prompts: 20 MB for blocks of 64 tokens
+KEPT_BLOCKS = 50_000  # blocks of recorded prompts: 20 MB for blocks of 64 tokens
 RUN, RUNS = 64, 512  # pieces of a run, and number of runs
 
 
@@ -134,7 +134,7 @@ class PromptSource:
         return "".join(parts) + (self._text(left, rng) if left > 0 else "")
 
     def message(self, tokens: int, rng: Random) -> str:
-        """Return a later message of a conversation, which adds `tokens` tokens and those of the template around it."""
+        """Return a later message of a conversation, which adds `tokens` tokens and the template's tokens around it."""
         least = MIN_WORDS * self._words.cheapest
         if tokens >= least + self.instruction:
             return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION

@@ -28,7 +28,7 @@ KEPT = ("session_id", "delay", "timestamp", EXPECTED)
 REQUEST_COLUMNS = {*TEXTS, "messages", "prompt_tokens"}
 
 CONVERSATIONS = ("conversations", "conversation")
-CHARACTERS_A_TOKEN = 4  # of answers that were recorded as text
+CHARACTERS_A_TOKEN = 4  # ratio in answers that were recorded as text
 ROLES = ("system", "user", "assistant")
 SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model"), "assistant")}
 
@@ -101,7 +101,7 @@ def _prompt(row: Row) -> tuple[Texts, dict[str, Any]]:
     prompt, messages = row.get(name), row.get("messages")
     if len(named) > 1 and name != "prompt":
         raise UserMistake(f"it has both `{named[0]}` and `{named[1]}`: leave one of them in the file")
-    if isinstance(prompt, list) and messages is None:  # a prompt of messages, as the library TRL has them
+    if isinstance(prompt, list) and messages is None:  # a prompt of messages, as in datasets for the library TRL
         prompt, messages = None, prompt
     fields: dict[str, Any] = {}
     if messages is not None:

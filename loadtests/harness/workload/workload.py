@@ -23,10 +23,10 @@ from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.sampling import Sampling
 from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.classes import RequestClass, class_of
-from loadtests.harness.workload.datasets import DatasetRows, dataset
+from loadtests.harness.workload.conversation import Conversation
+from loadtests.harness.workload.datasets import DatasetRows
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.prompt_source import PromptSource
-from loadtests.harness.workload.session import Session
 
 ID_BYTES = 8
 ONE_TURN = Lengths("fixed", 1)
@@ -47,10 +47,10 @@ def prompt_id(prompt: Prompt, fields: Mapping[str, Any] = {}) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Everything that determines the requests.
+    """Everything that determines the requests, except the rows of a dataset.
 
-    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` is a path.
-    `context` is the maximum of prompt and answer tokens together, if the server reports it.
+    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `context` is the
+    maximum of prompt and answer tokens together, if the server reports it.
     """
 
     model: str
@@ -65,22 +65,18 @@ class Workload:
     sampling: Sampling = GREEDY
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
-    dataset: str = ""
     classes: tuple[RequestClass, ...] = ()
     turns: Lengths = ONE_TURN
     turn_tokens: Lengths | None = None
     context: int | None = None
     keep_answers: bool = False
 
-    def rows_of(self, process: int = 0, processes: int = 1) -> DatasetRows | None:
-        """Return the rows of the dataset that this process sends; `None` without a dataset. Raises `UserMistake`."""
-        if not self.dataset:
-            return None
-        rows = dataset(self.dataset).requests
-        return DatasetRows(rows, self.set_name, process, processes)
+    def rows_of(self, dataset: Trace | None, process: int = 0, processes: int = 1) -> DatasetRows | None:
+        """Return the rows of the dataset that this process sends; `None` without a dataset."""
+        return None if dataset is None else DatasetRows(dataset.requests, self.set_name, process, processes)
 
     def requests_of(self, user: int, rows: DatasetRows | None = None) -> UserRequests:
-        """Return one user's requests. `user` is its number in the whole run, `rows` are those of its process."""
+        """Return one user's requests. `user` is its number in the whole run, `rows` are its process's."""
         return UserRequests(self, user, rows)
 
     @property
@@ -159,8 +155,8 @@ class UserRequests:
         self._set = workload.set_name
         self._lengths = Random(f"lengths {workload.seed}/{user}")
         self._words = Random(f"words {self._set}/{user}")
-        self._session: Session | None = None
-        self._sessions = 0
+        self._conversation: Conversation | None = None
+        self._conversations = 0
 
     @property
     def independent(self) -> bool:
@@ -176,15 +172,15 @@ class UserRequests:
         if self._rows is not None:
             return self._from_dataset(self._rows)
         if self._in_conversations:
-            return self._of_session(asks)
+            return self._of_conversation(asks)
         class_name, prompt_tokens, output_tokens = self._plan(asks)
         return self._call(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=class_name)
 
     def answered(self, ended: RequestRecord, text: str) -> None:
         """Continue the conversation of the request that has ended with `text`, or end it."""
         self._row = None
-        if self._session is not None and not self._session.answered(ended, text):
-            self._session = None
+        if self._conversation is not None and not self._conversation.answered(ended, text):
+            self._conversation = None
 
     def close(self) -> None:
         """Give back the row that this user has taken and not sent."""
@@ -219,26 +215,26 @@ class UserRequests:
             prompt, row.prompt_tokens, output_tokens, fields=row.fields, session=row.session, expected=row.expected
         )
 
-    def _of_session(self, asks: Mapping[str, str]) -> Call:
+    def _of_conversation(self, asks: Mapping[str, str]) -> Call:
         workload = self._workload
         class_name, prompt_tokens, output_tokens = self._plan(asks)
-        if self._session is not None and self._session.is_waiting:  # the request is built again for another stage
-            self._session = None
-        if self._session is not None:
+        if self._conversation is not None and self._conversation.is_waiting:
+            self._conversation = None  # the request is built again for another stage
+        if self._conversation is not None:
             length = workload.turn_tokens.draw(self._lengths) if workload.turn_tokens else prompt_tokens
-            if self._session.has_room_for(length + output_tokens, workload.context):
-                self._session.ask(workload.source.message(length, self._words))
+            if self._conversation.has_room_for(length + output_tokens, workload.context):
+                self._conversation.ask(workload.source.message(length, self._words))
             else:
-                self._session = None
-        tokens = None  # of a later turn: they depend on the answers before it
-        if self._session is None:
+                self._conversation = None
+        tokens = None  # unknown for a later turn, because they depend on the answers before it
+        if self._conversation is None:
             prompt, tokens = self._prompt(prompt_tokens, asks), prompt_tokens
-            self._session = Session(f"{self._user}-{self._sessions}", workload.turns.draw(self._lengths))
-            self._session.ask(str(prompt))
-            self._sessions += 1
-        session = self._session
-        facts = {"session": session.name, "turn": session.turn, "request_class": class_name}
-        return self._call(session.messages, tokens, output_tokens, **facts)
+            self._conversation = Conversation(f"{self._user}-{self._conversations}", workload.turns.draw(self._lengths))
+            self._conversation.ask(str(prompt))
+            self._conversations += 1
+        conversation = self._conversation
+        facts = {"session": conversation.name, "turn": conversation.turn, "request_class": class_name}
+        return self._call(conversation.messages, tokens, output_tokens, **facts)
 
     def _call(self, prompt: Prompt, prompt_tokens: int | None, output_tokens: int, **facts: Any) -> Call:
         seed = self._words.getrandbits(31)

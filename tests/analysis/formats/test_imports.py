@@ -223,6 +223,15 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: 
     assert "Traceback" not in result.output
 
 
+def test_importing_again_replaces_the_run(tmp_path: Path) -> None:
+    files = [str(other_tools.vllm_bench(tmp_path / f"{name}.json")) for name in ("one", "two")]
+    for _ in range(2):
+        for file in files:
+            assert imported(tmp_path / "runs", file, "--label", "gateway").exit_code == 0
+    names = sorted(folder.name.rpartition("-")[0] for folder in (tmp_path / "runs").iterdir())
+    assert names == ["20261001-120000-gateway-one", "20261001-120000-gateway-two"]
+
+
 def test_repeats_in_files_of_the_same_name_all_stay(tmp_path: Path) -> None:
     """Begun in the same second, nothing but their contents tells them apart."""
     files = []

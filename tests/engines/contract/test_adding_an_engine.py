@@ -1,6 +1,5 @@
 """What docs/adding-an-engine.md promises. Its engine also runs through test_engine_contract.py."""
 
-import asyncio
 import json
 import logging
 import os
@@ -24,10 +23,6 @@ from tests.support.engines.documented_engine import NAME, block, installed
 from tests.support.engines.small_model import small_model
 
 
-def test_a_whole_engine_has_fewer_than_a_hundred_lines() -> None:
-    assert len(block("python", "parrot_engine.py").splitlines()) < 100
-
-
 def test_the_page_shows_the_echo_engine_as_it_is() -> None:
     echo = WORKSPACE / "protocol" / "src" / "bin" / "enginebench-echo.rs"
     assert block("rust") in echo.read_text()
@@ -45,11 +40,6 @@ def test_a_package_adds_an_engine_without_touching_ours(tmp_path: Path) -> None:
     own, *shared = rows[NAME]["options"]
     assert own == {"name": "tpot", "default": 0.002, "choices": [], "help": "seconds per token"}
     assert [one["name"] for one in shared] == ["replicas", "memory"], "which every engine has"
-
-
-def test_without_the_package_its_name_means_nothing() -> None:
-    with pytest.raises(ValueError, match="no engine called `parrot`; choose from fake, "):
-        registry.spec(NAME)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +65,7 @@ def test_our_names_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert registry.names().count(NAME) == 1
 
 
-def test_an_option_is_one_declaration(tmp_path: Path) -> None:
+async def test_an_option_is_one_declaration(tmp_path: Path) -> None:
     """Checked, documented, listed, given to the engine, recorded, and what tells two engines apart."""
     with installed(tmp_path):
         with pytest.raises(UserMistake, match=r"`tpot` .* 0"):
@@ -86,14 +76,9 @@ def test_an_option_is_one_declaration(tmp_path: Path) -> None:
         assert "| `tpot` | `0.002` | seconds per token |" in table(declared, flags=False), "as in docs/engines.md"
         (swept, other) = variants_of([NAME], [], [], ["tpot=0.001,0.003"])
         assert (swept.label, other.label) == ("parrot tpot=0.001", "parrot tpot=0.003")
-        infos = [asyncio.run(loaded(options)) for options in ({}, dict(other.options))]
+        infos = [await loaded(options) for options in ({}, dict(other.options))]
     assert [info.options["tpot"] for info in infos] == [0.002, 0.003], "recorded, with its default too"
-    assert (infos[0].name, infos[0].language, infos[0].batching, infos[0].max_concurrency) == (
-        NAME,
-        "python",
-        "none",
-        1,
-    )
+    assert (infos[0].name, infos[0].batching, infos[0].max_concurrency) == (NAME, "none", 1)
     runs: list[Any] = [SimpleNamespace(label=NAME, engine=asdict(info)) for info in infos]
     assert list(by_settings(runs)) == ["parrot (tpot=0.002)", "parrot (tpot=0.003)"]
 

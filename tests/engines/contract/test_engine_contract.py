@@ -125,17 +125,12 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
     assert info.version
 
 
-@pytest.mark.parametrize("asked", [12, 200])
+@pytest.mark.parametrize("asked", [1, 12, 200])
 def test_it_gives_exactly_the_tokens_asked_for(loaded: Loaded, asked: int) -> None:
     """Answers of random weights hold bytes that are no character."""
     text, tokens, finish = loaded.ask(max_tokens=asked)
     assert (tokens, finish) == (asked, "length")
-    assert len(text.split()) >= 4
-
-
-def test_one_token_is_possible(loaded: Loaded) -> None:
-    _, tokens, finish = loaded.ask(max_tokens=1)
-    assert (tokens, finish) == (1, "length")
+    assert asked == 1 or len(text.split()) >= 4
 
 
 def test_tokens_come_one_after_the_other(loaded: Loaded) -> None:
@@ -232,8 +227,3 @@ def test_it_reports_its_memory(loaded: Loaded) -> None:
             await asyncio.sleep(0.1)
 
     assert loaded.background.run(memory()) > 5_000_000
-
-
-def test_an_unknown_option_is_refused_with_the_choices(loaded: Loaded) -> None:
-    with pytest.raises(ValueError, match=r"no option called `wibble`; choose from "):
-        load_engine(loaded.name, loaded.engine._load.model, {"wibble": "1"})

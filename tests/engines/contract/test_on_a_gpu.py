@@ -10,20 +10,17 @@ import subprocess
 
 import pytest
 
-from engines.contract.base import EngineInfo, EngineStats
 from engines.contract.registry import engine_class
 from engines.machine.devices import visible_gpus
 from engines.machine.memory import gpu_memory
 from engines.process.engine_loading import load_engine
 from engines.rust.programs import PROGRAMS, find
-from tests.conftest import BackgroundLoop
 from tests.support.engines.small_model import small_model
-from tests.support.engines.ten_questions import Answers, answers_of, assert_those_of_transformers, recorded_questions
+from tests.support.engines.ten_questions import answers_of, assert_those_of_transformers, recorded_questions
 
 pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda"
-LOADING = 300  # seconds, of which nearly all is compiling, where nothing of it is in the cache
 TF32 = 0.02  # Burn's 32-bit products take tensor cores, which round to 10 bits: 0.006 on an H200
 SMALL = {"batches": "1,4", "lengths": "1024", "prompts": "1"}  # each shape takes a second, or several to compile
 
@@ -47,11 +44,12 @@ SMALL = {"batches": "1,4", "lengths": "1024", "prompts": "1"}  # each shape take
         pytest.param("compile-cuda-graph", SMALL | {"batches": "4"}, id="compile-cuda-graph"),
         pytest.param("candle", {}, id="candle, one at a time"),
         pytest.param("candle", {"concurrency": "16"}, id="candle, in a batch"),
+        pytest.param("candle", {"dtype": "q8_0", "concurrency": "4"}, id="candle, quantised"),
         pytest.param("burn", {"concurrency": "16"}, id="burn"),
     ],
 )
-def test_the_tokens_are_those_of_transformers_on_a_cpu(
-    name: str, options: dict[str, str], background: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
+async def test_the_tokens_are_those_of_transformers_on_a_cpu(
+    name: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name in PROGRAMS:
         monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", "release")
@@ -64,38 +62,19 @@ def test_the_tokens_are_those_of_transformers_on_a_cpu(
         pytest.skip("there is one GPU")
     exact = {} if name == "pytorch-baseline" else {"dtype": "float32"}
     questions = recorded_questions()
-
-    async def work() -> tuple[EngineInfo, Answers, EngineStats]:
-        engine = load_engine(name, small_model(), {"device": DEVICE} | exact | options)
-        info = await engine.start()
-        try:
-            return info, await answers_of(engine, info, questions), await engine.stats()
-        finally:
-            await engine.stop()
-
-    info, answers, stats = background.run(work(), LOADING)
-    assert_those_of_transformers(answers, info, questions, TF32 if name == "burn" else 1e-4)
+    engine = load_engine(name, small_model(), {"device": DEVICE} | exact | options)
+    info = await engine.start()
+    try:
+        answers, stats = await answers_of(engine, info, questions), await engine.stats()
+    finally:
+        await engine.stop()
+    if "dtype" in options:
+        assert all(answers.alone), "rounded weights have answers of their own"
+    else:
+        assert_those_of_transformers(answers, info, questions, TF32 if name == "burn" else 1e-4)
     assert info.device.startswith(DEVICE)
     assert stats.device_memory_peak_bytes is not None
     assert stats.device_memory_peak_bytes >= 1_000_000
-
-
-def test_quantised_candle_answers(background: BackgroundLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", "release")
-    program = find("candle")
-    if program is None or "cuda" not in program.parent.name.split("+"):
-        pytest.skip("candle is not built for a GPU: make engines FEATURES=cuda")
-    questions = recorded_questions()[:2]
-
-    async def work() -> Answers:
-        engine = load_engine("candle", small_model(), {"device": "cuda", "dtype": "q8_0", "concurrency": "4"})
-        info = await engine.start()
-        try:
-            return await answers_of(engine, info, questions)
-        finally:
-            await engine.stop()
-
-    assert all(background.run(work(), LOADING).alone)
 
 
 def test_memory_is_what_nvidia_smi_says() -> None:

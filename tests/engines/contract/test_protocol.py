@@ -1,26 +1,21 @@
-"""The line protocol: what one side writes, the other reads back, and nonsense is refused."""
+"""The line protocol: nonsense is refused. What both sides write and read is recorded, for tests/engines/rust."""
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.contract.base import Chunk, EngineInfo, EngineStats, GenerateRequest, Model, TokenLogprob, Usage
+from engines.contract.base import Chunk, EngineInfo, GenerateRequest, TokenLogprob, Usage
 from engines.contract.protocol import (
-    AskStats,
     Cancel,
     ChunkReady,
     Done,
     Failed,
     Generate,
-    Load,
     ProtocolError,
     Ready,
-    Stats,
-    ToChild,
     ToParent,
     decode_to_child,
     decode_to_parent,
@@ -28,59 +23,14 @@ from engines.contract.protocol import (
     encode_chunk,
 )
 
-INFO = EngineInfo(
-    name="fake",
-    version="1",
-    language="python",
-    model="m",
-    dtype="float32",
-    device="cpu",
-    batching="none",
-    max_concurrency=1,
-    context_length=8192,
-    features=("seed", "stop"),
-    options={"threads": 2},
-    libraries={"torch": "2.9"},
-)
+INFO = EngineInfo("fake", "1", "python", "m", "float32", "cpu", "none", max_concurrency=1, context_length=8192)
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        pytest.param(Load("fake", None, {"ttft": "0.3"}), id="load without a model"),
-        pytest.param(Load("x", Model("m", Path("/models/m"), Path("/models/m.gguf")), {}), id="load with a model"),
-        pytest.param(Generate(7, GenerateRequest("hi", (1, 2), 5)), id="generate with defaults"),
-        pytest.param(
-            Generate(8, GenerateRequest("é\n", (), 1, 0.7, 0.9, 42, ("\n", "END"), True, 1, 5)),
-            id="generate with everything set",
-        ),
-        pytest.param(Cancel(7), id="cancel"),
-        pytest.param(AskStats(), id="ask for stats"),
-    ],
-)
-def test_what_the_parent_writes_the_child_reads(message: ToChild) -> None:
-    line = encode(message)
-    assert line.count(b"\n") == 1
-    assert decode_to_child(line) == message
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        pytest.param(Ready(INFO), id="ready"),
-        pytest.param(ChunkReady(1, Chunk("héllo\n", 2)), id="chunk"),
-        pytest.param(
-            ChunkReady(
-                1, Chunk("a", 1, None, (TokenLogprob("a", -0.5, (("a", -0.5, None), ("\ufffd", -2.0, (240, 159)))),))
-            ),
-            id="chunk with logprobs",
-        ),
-        pytest.param(Done(1, "cancelled"), id="done"),
-        pytest.param(Done(1, "stop", Usage(0.1, 0.2, 3, 4, 5)), id="done, with the engine's own figures"),
-        pytest.param(Failed(1, "bad_request", "no"), id="a request failed"),
+        pytest.param(Done(1, "stop", Usage(0.1, 0.2, 3, 4, 5)), id="the engine's own figures"),
         pytest.param(Failed(1, "overloaded", "later", 2.5), id="overloaded"),
-        pytest.param(Failed(None, "unavailable", "no model"), id="the engine failed"),
-        pytest.param(Stats(EngineStats(1, 1, 0.5)), id="stats"),
     ],
 )
 def test_what_the_child_writes_the_parent_reads(message: ToParent) -> None:

@@ -26,6 +26,7 @@ from tests.support.engines.ten_questions import (
     questions_of,
     recorded_questions,
 )
+from tests.support.engines.torch_when_used import torch
 
 LOADING = 1800  # seconds, for a library that is loaded on a busy machine
 VLLM = {"dtype": "float32", "eager": "yes", "kv_gib": "0.5", "context": "4096"}  # compiling takes a minute
@@ -87,8 +88,6 @@ def test_an_engine_that_rounds_begins_most_answers_alike(
 @OWN
 def test_llama_cpp_never_generates_the_end_of_text_that_it_is_to_ignore(background: BackgroundLoop) -> None:
     """The others generate it as any other token. So its answer is that of Transformers without such tokens."""
-    import torch
-
     if (reason := engine_class("llamacpp").why_not_here()) is not None:
         pytest.skip(f"llamacpp cannot run here: {reason}")
     model = small_model()

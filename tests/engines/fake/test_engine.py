@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from enginebench.settings.schema import from_text
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineError
 from engines.fake.engine import GRAIN, FakeEngine, FakeOptions
@@ -60,6 +59,7 @@ REQUEST = GenerateRequest("p", tuple(range(10)), 4)
         pytest.param({"ttft": 0.3, "tpot": 0.02}, [0.3, 0.32, 0.34, 0.36], id="ttft, then tpot for each token"),
         pytest.param({"ttft_per_prompt_token": 0.01}, [0.1, 0.1, 0.1, 0.1], id="longer prompts take longer"),
         pytest.param({"step_per_running": 0.02}, [0.02, 0.04, 0.06, 0.08], id="steps may cost by request alone"),
+        pytest.param({"stall_every": 2, "stall": 1.0}, [0, 0, 1, 1], id="a stall before every second token"),
         pytest.param({"tpot": 0.02, "tokens_per_chunk": 2}, [0, 0.04], id="two tokens a chunk take twice as long"),
     ],
 )
@@ -102,25 +102,6 @@ def test_many_requests_share_wake_ups_and_are_hardly_late() -> None:
     assert max(late) <= 1000 * GRAIN + 1e-9
     wake_ups = {at for answer in answers for at, _ in answer}
     assert len(wake_ups) < 3000, "of 20 000 tokens"
-
-
-@pytest.mark.parametrize(
-    ("given_text", "sentence"),
-    [
-        pytest.param({"ttft": "-1"}, "0 or more", id="a negative time"),
-        pytest.param({"jitter": "2"}, "1 or less", id="a share over one"),
-        pytest.param({"concurrency": "0"}, "1 or more", id="no slot at all"),
-        pytest.param({"tokens_per_chunk": "x"}, "a whole number", id="not a number"),
-    ],
-)
-def test_impossible_settings_are_refused(given_text: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        from_text(FakeOptions, given_text)
-
-
-def test_none_is_a_value_where_it_may_be() -> None:
-    assert from_text(FakeOptions, {"crash_after": "none"}).crash_after is None
-    assert from_text(FakeOptions, {"crash_after": "3"}).crash_after == 3
 
 
 def test_a_common_batch_gives_everyone_a_token_at_the_end_of_each_step() -> None:

@@ -9,7 +9,6 @@ from enginebench.settings.schema import from_text
 from engines.contract.base import Launch, Model
 from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
 from engines.models.fetch import fetch_model
-from engines.process.supervisor import Watch
 from tests.support.engines.nvml_stand_in import Gpu, install
 
 SMALL = Model("m", Path("/models/m"))
@@ -44,11 +43,6 @@ def test_by_default_nothing_is_remembered_or_guessed(monkeypatch: pytest.MonkeyP
     assert given["kv_cache_memory_bytes"] == 2 * 1024**3
     assert "speculative_config" not in given
     assert "load_format" not in given
-
-
-def test_its_own_limit_for_loading_is_beyond_ours() -> None:
-    limit = VllmEngine(SMALL, VllmOptions()).variables()["VLLM_ENGINE_READY_TIMEOUT_S"]
-    assert int(limit) > Watch().load_timeout
 
 
 def test_on_a_gpu_its_memory_is_divided_by_vllm(monkeypatch: pytest.MonkeyPatch) -> None:

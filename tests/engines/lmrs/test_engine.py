@@ -1,6 +1,5 @@
 """lm.rs against a stand-in that speaks its websocket; with `make test-lmrs` against the real program."""
 
-import asyncio
 import datetime
 import os
 from collections.abc import Iterator
@@ -66,13 +65,6 @@ def ask(
     return background.run(answer())
 
 
-def test_it_describes_itself(engine: ChildEngine) -> None:
-    info = engine.info
-    assert info is not None
-    assert (info.version, info.dtype, info.max_concurrency, info.batching) == ("1.0", "q8_0", 1, "none")
-    assert (info.context_length, info.features) == (8192, ("stop", "ignore_eos"))
-
-
 def test_its_temporary_files_go_with_it(
     tiny: Model, stand_in: Path, background: BackgroundLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,11 +92,6 @@ def test_an_answer_ends_at_the_end_of_text(engine: ChildEngine, background: Back
 def test_the_end_of_text_can_be_ignored(engine: ChildEngine, background: BackgroundLoop) -> None:
     chunks, finish = ask(engine, background, chat(1003, 400), ignore_eos=True, max_tokens=7)
     assert (sum(chunk.tokens for chunk in chunks), finish) == (7, "length")
-
-
-def test_a_stop_string_across_tokens_ends_the_answer(engine: ChildEngine, background: BackgroundLoop) -> None:
-    chunks, finish = ask(engine, background, chat(400, 500, 600), stop=("0> <50",))
-    assert ("".join(chunk.text for chunk in chunks), finish) == (" <40", "stop")
 
 
 def test_each_request_has_a_conversation_of_its_own(engine: ChildEngine, background: BackgroundLoop) -> None:
@@ -182,31 +169,6 @@ def real_program() -> str:
     if named is None or STAND_IN.name in Path(named).read_text(errors="ignore"):
         pytest.skip("name lm.rs's `backend` in ENGINEBENCH_LMRS")
     return named
-
-
-@pytest.mark.lmrs
-@pytest.mark.parametrize("message", [(300, 7, 45_000), (400, 128_009, 128_006, 882, 128_007, 271, 9)])
-@pytest.mark.parametrize("ignore_eos", [False, True])
-def test_the_real_one_answers_as_transformers_does(tiny: Model, message: tuple[int, ...], ignore_eos: bool) -> None:
-    """Greedy, 32-bit: proves the file's tensors, and that lm.rs reads exactly the request's token ids."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    real_program()
-    engine = LmrsEngine(tiny, LmrsOptions(dtype="float32"))
-    engine.load()
-    ids = chat(*message)
-
-    async def answer() -> str:
-        request = GenerateRequest("", ids, 24, ignore_eos=ignore_eos)
-        text = "".join([chunk.text async for chunk in engine.generate(request)])
-        await (await engine._spare[1]).close()  # type: ignore[index]
-        return text
-
-    net = AutoModelForCausalLM.from_pretrained(tiny.folder, dtype=torch.float32)
-    produced = net.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, pad_token_id=0)[0, len(ids) :]
-    tokenizer = tokenizer_of(tiny.folder)
-    assert asyncio.run(answer()) == tokenizer.decode(produced.tolist(), skip_special_tokens=True)
 
 
 @pytest.mark.lmrs

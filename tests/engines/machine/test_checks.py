@@ -65,8 +65,4 @@ def test_engines_whose_gpu_code_is_judged_alike_share_a_line() -> None:
         Check("GPU code of b", False, "not installed", "Install it."),
         Check("GPU code of c", True, "torch 2.9.1"),
     ]
-    assert by_outcome(checks) == [
-        checks[0],
-        Check("GPU code of 2 engines", True, "a, c: torch 2.9.1"),
-        checks[2],
-    ]
+    assert by_outcome(checks) == [checks[0], Check("GPU code of 2 engines", True, "a, c: torch 2.9.1"), checks[2]]

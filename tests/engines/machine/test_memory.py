@@ -14,6 +14,7 @@ from engines.models.fetch import fetch_model
 from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import QUICK
 from tests.support.engines.nvml_stand_in import MB, Gpu, install
+from tests.support.engines.torch_when_used import torch
 
 
 def write_group(folder: Path, limit: str, used: int, version: int = 2, cached: int = 0) -> None:
@@ -96,29 +97,23 @@ def test_without_a_gpu_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert DeviceMemory([]).look(os.getpid(), []) is None
 
 
-def test_a_supervised_engine_keeps_the_peak_between_two_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_supervised_engine_keeps_the_peak_between_two_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu()
     install(monkeypatch, [gpu])
-
-    async def main() -> None:
-        engine = ChildEngine("fake", fetch_model(), {}, watch=QUICK)
-        engine.info = replace(await engine.start(), device="cuda")
-        assert engine.pid is not None
-        for used in (5000, 1000):
-            gpu.processes[engine.pid] = used * MB
-            await asyncio.sleep(3 * QUICK.heartbeat + 0.1)
-        stats = await engine.stats()
-        assert (stats.device_memory_bytes, stats.device_memory_peak_bytes) == (1000 * MB, 5000 * MB)
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = ChildEngine("fake", fetch_model(), {}, watch=QUICK)
+    engine.info = replace(await engine.start(), device="cuda")
+    assert engine.pid is not None
+    for used in (5000, 1000):
+        gpu.processes[engine.pid] = used * MB
+        await asyncio.sleep(3 * QUICK.heartbeat + 0.1)
+    stats = await engine.stats()
+    assert (stats.device_memory_bytes, stats.device_memory_peak_bytes) == (1000 * MB, 5000 * MB)
+    await engine.stop()
 
 
 @pytest.mark.gpu
 def test_torch_and_the_driver_count_alike() -> None:
     """1 GiB of a process: torch's own peak is exact, the driver's adds the context and rounds."""
-    import torch
-
     memory = DeviceMemory(["0"])
     torch.zeros(1, device="cuda:0")  # the context, of some hundred megabytes
     before = memory.look(os.getpid(), ["0"]) or 0

@@ -26,6 +26,7 @@ from engines.models.tokenizer import make_tokenizer
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
 from engines.text.detokenize import tokenizer_of
 from tests.support.engines.tiny_models import write_tiny
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -37,7 +38,6 @@ LIBRARY_KNOWS = {name: preset for name, preset in PRESETS.items() if preset.conf
 
 @pytest.mark.parametrize("preset", LIBRARY_KNOWS.values(), ids=LIBRARY_KNOWS)
 def test_a_preset_has_the_published_number_of_parameters(preset: Preset, tmp_path: Path) -> None:
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     (tmp_path / "config.json").write_text(json.dumps(dict(preset.config)))
@@ -46,19 +46,6 @@ def test_a_preset_has_the_published_number_of_parameters(preset: Preset, tmp_pat
     assert sum(parameter.numel() for parameter in net.parameters()) == pytest.approx(preset.parameters, rel=0.01)
     assert type(net).__name__ == preset.architecture
     assert context_length(tmp_path) == preset.context_length
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "gigabytes"),
-    [
-        pytest.param("llama-3.2-1b", "float16", 2.47 + 0.134, id="2 bytes a weight and 32 kB of cache a token"),
-        pytest.param("mistral-7b", "4-bit", 4.08 + 0.537, id="a cache stays in 16 bits when weights are quantised"),
-        pytest.param("gpt2", "float32", 0.498 + 0.0755, id="a context below 4096 tokens bounds the cache"),
-        pytest.param("mamba-130m", "float16", 0.258 + 0.0015, id="a state-space model keeps a state, not a cache"),
-    ],
-)
-def test_expected_memory(name: str, dtype, gigabytes: float) -> None:  # type: ignore[no-untyped-def]
-    assert PRESETS[name].memory_bytes(dtype) / 1e9 == pytest.approx(gigabytes, rel=0.005)
 
 
 # The embedded model, converted.

@@ -7,7 +7,6 @@ import pytest
 
 from engines.contract.base import Model
 from engines.contract.errors import EngineUnavailable
-from engines.models.presets import LLAMA_3_ROPE
 from engines.models.stored import key_heads
 from engines.models.to_gguf import Format, gguf_of
 from tests.support.engines.reference import Reference
@@ -36,19 +35,6 @@ def test_weights_come_back_as_they_were(
         assert float((weights - read).abs().max()) <= error * float(weights.abs().max()), name
     stamp = file.stat().st_mtime_ns
     assert gguf_of(model, format).stat().st_mtime_ns == stamp, "it is written once"
-
-
-def test_llama_3s_rotary_scaling_divides_each_frequency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gguf import GGUFReader
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    model, said = write_tiny(tmp_path / "model", "llama", rope_parameters=LLAMA_3_ROPE | {"rope_theta": 500_000.0})
-    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
-    reader = GGUFReader(gguf_of(model, "float16"))
-    (factors,) = [tensor.data for tensor in reader.tensors if tensor.name == "rope_freqs.weight"]
-    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](said.model.config, "cpu")
-    plain = [500_000.0 ** (-2 * pair / 64) for pair in range(32)]
-    assert [base / factor for base, factor in zip(plain, factors, strict=True)] == pytest.approx(scaled.tolist(), 1e-5)
 
 
 @pytest.mark.parametrize(

@@ -98,35 +98,31 @@ def test_an_engine_runs_in_the_environment_that_was_made_and_ours_is_untouched(
     sys.modules.pop("tiny_engine", None)
 
 
-def test_an_interrupted_installation_begins_again(tiny: Environment) -> None:
+def test_an_environment_is_installed_renewed_and_removed_whole(
+    tiny: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tiny.install(None, silent)
+    with monkeypatch.context() as patch:
+        patch.setattr(environments, "_uv", lambda *_: pytest.fail("uv was called"))
+        tiny.install(None, silent)
     (folder / environments.RECORD).unlink()  # as after a kill before the last step
+    made_at = (folder / "pyvenv.cfg").stat().st_mtime_ns
     assert "install it with" in str(tiny.why_not_here())
     tiny.install(None, silent)
     assert tiny.why_not_here() is None
-
-
-def test_packages_of_another_device_are_not_mixed(tiny: Environment) -> None:
-    folder = tiny.install(None, silent)
+    assert (folder / "pyvenv.cfg").stat().st_mtime_ns == made_at
     (folder / environments.RECORD).write_text('["cuda", "of another library"]')
     (folder / "leftover").touch()
     tiny.install("cpu", silent)
     assert tiny.installed() == "cpu"
-    assert not (folder / "leftover").exists()
-
-
-def test_what_is_installed_already_is_left_as_it_is(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.install(None, silent)
-    monkeypatch.setattr(environments, "_uv", lambda *_: pytest.fail("uv was called"))
-    tiny.install(None, silent)
-
-
-def test_other_pins_need_another_installation(tiny: Environment, tmp_path: Path) -> None:
-    tiny.install(None, silent)
+    assert not (folder / "leftover").exists(), "packages of another device are not mixed"
     newer = replace(tiny, cpu=Packages((f"tiny-library @ {write_wheel(tmp_path, 'tiny-library', '1.6').as_uri()}",)))
-    assert newer.version() is None
+    assert newer.version() is None, "other pins need another installation"
     newer.install(None, silent)
     assert newer.version() == "1.6"
+    assert newer.uninstall(silent)
+    assert not folder.exists()
+    assert not newer.uninstall(silent)
 
 
 def test_requirements_are_left_out_and_replaced(tmp_path: Path) -> None:
@@ -196,13 +192,6 @@ def test_nvcc_is_found_where_cuda_home_is(monkeypatch: pytest.MonkeyPatch, tmp_p
     nvcc.write_text("#!/bin/sh\n")
     nvcc.chmod(0o755)
     assert Packages(("x==1",), system=("nvcc",)).missing() is None
-
-
-def test_an_environment_is_removed_whole(tiny: Environment) -> None:
-    folder = tiny.install(None, silent)
-    assert tiny.uninstall(silent)
-    assert not folder.exists()
-    assert not tiny.uninstall(silent)
 
 
 @pytest.mark.parametrize(

@@ -114,14 +114,6 @@ def test_the_current_folder_holds_no_packages(tmp_path: Path, monkeypatch: pytes
     assert why_not_there(Launch(), "engines.fake.engine:FakeEngine") is None
 
 
-def test_variables_can_be_set_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNWANTED", "1")
-    launch = Launch(environment={"UNWANTED": None, "WANTED": "2"})
-    environment = environment_of(launch, "engines.fake.engine:FakeEngine")
-    assert "UNWANTED" not in environment
-    assert environment["WANTED"] == "2"
-
-
 @pytest.mark.parametrize("launch", [Launch(), Launch(python="/other/python"), Launch(command=("program",))])
 def test_gpus_are_numbered_by_bus_unless_the_user_says_otherwise(
     launch: Launch, monkeypatch: pytest.MonkeyPatch

@@ -18,12 +18,10 @@ from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
 from engines.process.supervisor import ChildEngine, Watch
-from engines.text.detokenize import tokenizer_of
 from tests.support.engines.nvml_stand_in import Gpu, install
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until
 
-PROMPT = "Once upon a time, in a small village near the sea, there lived"
 WATCH = Watch(restart_first=0.05)
 
 
@@ -73,25 +71,21 @@ def test_each_replica_is_alone_on_its_gpu(
     assert [child._launch.environment for child in engine._children] == shares
 
 
-def test_an_engine_uses_the_gpus_of_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_uses_the_gpus_of_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others of the machine are not charged to it."""
     install(monkeypatch, [Gpu() for _ in range(5)])
     monkeypatch.setattr(FakeEngine, "device_of", classmethod(lambda cls, options: "cuda"))
     monkeypatch.setattr(FakeEngine, "gpus_of", classmethod(lambda cls, options: 2))
-
-    async def main() -> None:
-        engine = load_replicas("fake", small_model(), {"replicas": "2"}, WATCH)
-        assert isinstance(engine, Replicas)
-        assert engine.gpus is None, "before it is loaded"
-        await engine.start()
-        assert engine.gpus == (), "it computes on none"
-        for child in engine._children:
-            assert child.info is not None
-            child.info = replace(child.info, device="cuda")
-        assert engine.gpus == ("0", "1", "2", "3")
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = load_replicas("fake", small_model(), {"replicas": "2"}, WATCH)
+    assert isinstance(engine, Replicas)
+    assert engine.gpus is None, "before it is loaded"
+    await engine.start()
+    assert engine.gpus == (), "it computes on none"
+    for child in engine._children:
+        assert child.info is not None
+        child.info = replace(child.info, device="cuda")
+    assert engine.gpus == ("0", "1", "2", "3")
+    await engine.stop()
 
 
 def test_replicas_that_would_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,52 +146,46 @@ def test_what_goes_before_the_command_goes_before_each() -> None:
     assert [child._launch.prefix for child in engine._children] == [("nice",), ("nice",)]
 
 
-def test_requests_go_to_the_replica_with_the_fewest() -> None:
-    async def main() -> None:
-        engine = load_replicas("fake", None, {"replicas": "3", "tpot": "0.02", "concurrency": "4"}, WATCH)
-        assert isinstance(engine, Replicas)
-        info = await engine.start()
-        assert (info.replicas, info.max_concurrency, engine.capacity, engine.replicas_ready) == (3, 12, 12, 3)
-        streams = [engine.generate(GenerateRequest("", (number,), 20)) for number in range(7)]
-        assert sorted(child.running for child in engine._children) == [2, 2, 3]
-        texts = await asyncio.gather(*map(text_of, streams))
-        assert len({len(text.split()) for text in texts}) == 1
-        assert engine.running == 0
-        await engine.stop()
-
-    asyncio.run(main())
+async def test_requests_go_to_the_replica_with_the_fewest() -> None:
+    engine = load_replicas("fake", None, {"replicas": "3", "tpot": "0.02", "concurrency": "4"}, WATCH)
+    assert isinstance(engine, Replicas)
+    info = await engine.start()
+    assert (info.replicas, info.max_concurrency, engine.capacity, engine.replicas_ready) == (3, 12, 12, 3)
+    streams = [engine.generate(GenerateRequest("", (number,), 20)) for number in range(7)]
+    assert sorted(child.running for child in engine._children) == [2, 2, 3]
+    texts = await asyncio.gather(*map(text_of, streams))
+    assert len({len(text.split()) for text in texts}) == 1
+    assert engine.running == 0
+    await engine.stop()
 
 
-def test_a_crash_takes_only_the_requests_of_its_replica() -> None:
-    async def main() -> None:
-        engine = load_replicas("fake", None, {"replicas": "2", "tpot": "0.05", "concurrency": "4"}, WATCH)
-        assert isinstance(engine, Replicas)
-        await engine.start()
-        capacities: list[int] = []
-        engine.on_change = lambda: capacities.append(engine.capacity)
-        first, second = (engine.generate(GenerateRequest("", (number,), 20)) for number in range(2))
-        await anext(first)
-        await anext(second)
-        doomed = engine._children[0].pid
-        assert doomed is not None
-        os.kill(doomed, signal.SIGKILL)
-        with pytest.raises(EngineCrashed):
-            await text_of(first)
-        assert (engine.state, engine.replicas_ready, capacities) == ("ready", 1, [4])
-        third = engine.generate(GenerateRequest("", (3,), 2))  # there is a replica for it
-        assert await text_of(third)
-        assert await text_of(second)
-        async with asyncio.timeout(20):
-            while engine.replicas_ready < 2:
-                await asyncio.sleep(0.02)
-        assert (engine.restarts, capacities[-1]) == (1, 8)
-        await engine.stop()
-        assert engine.state == "stopped"
-
-    asyncio.run(main())
+async def test_a_crash_takes_only_the_requests_of_its_replica() -> None:
+    engine = load_replicas("fake", None, {"replicas": "2", "tpot": "0.05", "concurrency": "4"}, WATCH)
+    assert isinstance(engine, Replicas)
+    await engine.start()
+    capacities: list[int] = []
+    engine.on_change = lambda: capacities.append(engine.capacity)
+    first, second = (engine.generate(GenerateRequest("", (number,), 20)) for number in range(2))
+    await anext(first)
+    await anext(second)
+    doomed = engine._children[0].pid
+    assert doomed is not None
+    os.kill(doomed, signal.SIGKILL)
+    with pytest.raises(EngineCrashed):
+        await text_of(first)
+    assert (engine.state, engine.replicas_ready, capacities) == ("ready", 1, [4])
+    third = engine.generate(GenerateRequest("", (3,), 2))  # there is a replica for it
+    assert await text_of(third)
+    assert await text_of(second)
+    async with asyncio.timeout(20):
+        while engine.replicas_ready < 2:
+            await asyncio.sleep(0.02)
+    assert (engine.restarts, capacities[-1]) == (1, 8)
+    await engine.stop()
+    assert engine.state == "stopped"
 
 
-def test_cpu_time_does_not_fall_when_a_replica_is_restarted() -> None:
+async def test_cpu_time_does_not_fall_when_a_replica_is_restarted() -> None:
     """Prometheus would take a lower sum for a counter that started again from 0, and add all of it."""
 
     async def cpu(engine: Replicas | ChildEngine) -> float:
@@ -205,47 +193,34 @@ def test_cpu_time_does_not_fall_when_a_replica_is_restarted() -> None:
         assert found is not None
         return found
 
-    async def main() -> None:
-        engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
-        assert isinstance(engine, Replicas)
-        await engine.start()
-        before, doomed = await cpu(engine), engine._children[0].pid
-        assert before > 0.05, "two interpreters have started"
-        assert doomed is not None
-        os.kill(doomed, signal.SIGKILL)
-        async with asyncio.timeout(20):
-            while engine.restarts == 0:
-                assert await cpu(engine) >= before
-                await asyncio.sleep(0.02)
-            while engine.replicas_ready < 2:
-                await asyncio.sleep(0.02)
-        assert 1.2 * before < await cpu(engine) < 2.2 * before, "that of three processes"
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
+    assert isinstance(engine, Replicas)
+    await engine.start()
+    before, doomed = await cpu(engine), engine._children[0].pid
+    assert before > 0.05, "two interpreters have started"
+    assert doomed is not None
+    os.kill(doomed, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while engine.restarts == 0:
+            assert await cpu(engine) >= before
+            await asyncio.sleep(0.02)
+        while engine.replicas_ready < 2:
+            await asyncio.sleep(0.02)
+    assert 1.2 * before < await cpu(engine) < 2.2 * before, "that of three processes"
+    await engine.stop()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes to cores")
-def test_a_real_engine_answers_alike_from_each_share_of_the_cores() -> None:
-    model = small_model()
-    ids = tokenizer_of(model.folder).encode(PROMPT).ids
-
-    async def main() -> None:
-        engine = load_replicas("mistralrs", model, {"replicas": "2"}, WATCH)
-        assert isinstance(engine, Replicas)
-        await engine.start()
-        pids = [child.pid for child in engine._children]
-        cores = [psutil.Process(pid).cpu_affinity() for pid in pids]
-        assert cores == [list(share.cores) for share in shares_of(2, 1, [], usable_cores())]
-        request = GenerateRequest(PROMPT, tuple(ids), 6)
-        texts = await asyncio.gather(*(text_of(child.generate(request)) for child in engine._children))
-        assert texts[0] == texts[1] != ""
-        stats = await engine.stats()
-        each = [(await child.stats()).memory_bytes or 0 for child in engine._children]
-        assert (stats.memory_bytes or 0) > 1.5 * max(each), "that of both together"
-        await engine.stop()
-
-    asyncio.run(main())
+async def test_each_replica_has_its_share_of_the_cores() -> None:
+    engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
+    assert isinstance(engine, Replicas)
+    await engine.start()
+    cores = [psutil.Process(child.pid).cpu_affinity() for child in engine._children]
+    assert cores == [list(share.cores) for share in shares_of(2, 1, [], usable_cores())]
+    stats = await engine.stats()
+    each = [(await child.stats()).memory_bytes or 0 for child in engine._children]
+    assert (stats.memory_bytes or 0) > 1.5 * max(each), "that of both together"
+    await engine.stop()
 
 
 def test_a_server_says_how_many_there_are() -> None:

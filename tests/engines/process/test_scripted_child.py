@@ -1,7 +1,6 @@
 """Children of a few lines: what they get wrong is explained, and lines cut anywhere are read whole."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -17,32 +16,6 @@ from engines.process.supervisor import ChildEngine
 from tests.support.engines.children import answer, request, scripted
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
-
-
-def test_a_child_in_twenty_lines_is_an_engine(tmp_path: Path) -> None:
-    async def main() -> None:
-        engine = scripted(
-            tmp_path,
-            """
-            for line in sys.stdin:
-                got = json.loads(line)
-                match got["type"]:
-                    case "load": say(type="ready", version=1, info=INFO)
-                    case "generate":
-                        for _ in range(got["max_tokens"]): say(type="chunk", id=got["id"], text=" hi", tokens=1)
-                        say(type="done", id=got["id"], finish_reason="length")
-                    case "stats": say(type="stats", device_memory_bytes=1000)
-            """,
-        )
-        info = await engine.start()
-        assert (info.name, info.max_concurrency, info.features) == ("tiny", 1, ())
-        assert await answer(engine, 9) == 9
-        async with asyncio.timeout(5):
-            while (await engine.stats()).device_memory_bytes != 1000:
-                await asyncio.sleep(0.02)
-        await engine.stop()
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(
@@ -65,57 +38,48 @@ def test_a_child_in_twenty_lines_is_an_engine(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_child_that_cannot_start_is_explained(tmp_path: Path, body: str, sentence: str) -> None:
-    async def main() -> None:
-        engine = scripted(tmp_path, body)
-        with pytest.raises(EngineUnavailable, match=sentence):
-            await engine.start()
-        assert engine.pid is None
-
-    asyncio.run(main())
-
-
-def test_a_program_that_is_not_there_is_named_and_leaves_nothing_open() -> None:
-    async def main() -> None:
-        before = psutil.Process().num_fds()
-        engine = ChildEngine("x", None, {}, launch=Launch(("/no/such/program",)))
-        with pytest.raises(EngineUnavailable, match=r"cannot start /no/such/program"):
-            await engine.start()
-        await asyncio.sleep(0)
-        assert psutil.Process().num_fds() == before
-
-    asyncio.run(main())
-
-
-def test_however_lines_are_cut_and_mixed_each_is_heard(tmp_path: Path) -> None:
-    # In one write: half a line that the next write ends, and answers between other messages.
-    async def main() -> None:
-        engine = scripted(
-            tmp_path,
-            """
-            for got in requests():
-                one = dict(type="chunk", id=got["id"], tokens=1)
-                lines = [dict(one, text="a"), dict(type="stats", device_memory_bytes=7), dict(one, text="é"),
-                         dict(one, text=""), dict(one, text="b", logprobs=[dict(token="b", logprob=-0.5)], news=1),
-                         dict(type="done", id=got["id"], finish_reason="stop")]
-                data = "".join(json.dumps(line, ensure_ascii=False) + "\\n" for line in lines).encode()
-                cut = int(got["max_tokens"])
-                sys.stdout.buffer.write(data[:cut]); sys.stdout.buffer.flush()
-                time.sleep(0.002)
-                sys.stdout.buffer.write(data[cut:]); sys.stdout.buffer.flush()
-            """,
-        )
+async def test_a_child_that_cannot_start_is_explained(tmp_path: Path, body: str, sentence: str) -> None:
+    engine = scripted(tmp_path, body)
+    with pytest.raises(EngineUnavailable, match=sentence):
         await engine.start()
-        for cut in range(1, 330, 3):
-            stream = engine.generate(request(cut))
-            chunks = [chunk async for ready in stream for chunk in ready]
-            assert [chunk.text for chunk in chunks] == ["a", "é", "", "b"]
-            assert chunks[3].logprobs == (TokenLogprob("b", -0.5),)
-            assert stream.finish_reason == "stop"
-            assert (await engine.stats()).device_memory_bytes == 7
-        await engine.stop()
+    assert engine.pid is None
 
-    asyncio.run(main())
+
+async def test_a_program_that_is_not_there_is_named_and_leaves_nothing_open() -> None:
+    before = psutil.Process().num_fds()
+    engine = ChildEngine("x", None, {}, launch=Launch(("/no/such/program",)))
+    with pytest.raises(EngineUnavailable, match=r"cannot start /no/such/program"):
+        await engine.start()
+    await asyncio.sleep(0)
+    assert psutil.Process().num_fds() == before
+
+
+async def test_however_lines_are_cut_and_mixed_each_is_heard(tmp_path: Path) -> None:
+    # In one write: half a line that the next write ends, and answers between other messages.
+    engine = scripted(
+        tmp_path,
+        """
+        for got in requests():
+            one = dict(type="chunk", id=got["id"], tokens=1)
+            lines = [dict(one, text="a"), dict(type="stats", device_memory_bytes=7), dict(one, text="é"),
+                     dict(one, text=""), dict(one, text="b", logprobs=[dict(token="b", logprob=-0.5)], news=1),
+                     dict(type="done", id=got["id"], finish_reason="stop")]
+            data = "".join(json.dumps(line, ensure_ascii=False) + "\\n" for line in lines).encode()
+            cut = int(got["max_tokens"])
+            sys.stdout.buffer.write(data[:cut]); sys.stdout.buffer.flush()
+            time.sleep(0.002)
+            sys.stdout.buffer.write(data[cut:]); sys.stdout.buffer.flush()
+        """,
+    )
+    await engine.start()
+    for cut in range(1, 330, 3):
+        stream = engine.generate(request(cut))
+        chunks = [chunk async for ready in stream for chunk in ready]
+        assert [chunk.text for chunk in chunks] == ["a", "é", "", "b"]
+        assert chunks[3].logprobs == (TokenLogprob("b", -0.5),)
+        assert stream.finish_reason == "stop"
+        assert (await engine.stats()).device_memory_bytes == 7
+    await engine.stop()
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -141,55 +105,34 @@ def test_the_last_words_of_a_process_are_heard(tmp_path: Path, run: Runner) -> N
     run(main())
 
 
-def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:
-    async def main() -> float:
-        engine = scripted(tmp_path, "say(type='ready', version=1, info=INFO)\nwhile True: time.sleep(1)")
-        await engine.start()
-        pid = engine.pid
-        assert pid is not None
-        began = time.monotonic()
-        await engine.stop()
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-        return time.monotonic() - began
-
-    assert 0.9 < asyncio.run(main()) < 5
-
-
 @pytest.mark.parametrize("line", ["b'[' * 100_000 + b'\\n'", 'b\'{"type":"ready","version":1,"info":null}\\n\''])
-def test_a_line_that_is_no_message_ends_the_child_and_says_why(tmp_path: Path, line: str) -> None:
-    async def main() -> None:
-        engine = scripted(
-            tmp_path,
-            f"""
-            import signal
-            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-            for got in requests():
-                sys.stdout.buffer.write({line}); sys.stdout.buffer.flush()
-            """,
-        )
-        await engine.start()
-        with pytest.raises(EngineCrashed, match="violated the protocol"):
-            await answer(engine)
-        await engine.stop()
-
-    asyncio.run(main())
+async def test_a_line_that_is_no_message_ends_the_child_and_says_why(tmp_path: Path, line: str) -> None:
+    engine = scripted(
+        tmp_path,
+        f"""
+        import signal
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        for got in requests():
+            sys.stdout.buffer.write({line}); sys.stdout.buffer.flush()
+        """,
+    )
+    await engine.start()
+    with pytest.raises(EngineCrashed, match="violated the protocol"):
+        await answer(engine)
+    await engine.stop()
 
 
-def test_a_line_without_an_end_takes_linear_time(tmp_path: Path) -> None:
-    async def main() -> None:
-        engine = scripted(
-            tmp_path,
-            """
-            for got in requests():
-                while True: sys.stdout.buffer.write(b"x" * 1_000_000)
-            """,
-        )
-        await engine.start()
-        began = time.process_time()
-        with pytest.raises(EngineCrashed, match="violated the protocol"):
-            await answer(engine)
-        assert time.process_time() - began < 1, "64 MB are read in pieces of 64 kB"
-        await engine.stop()
-
-    asyncio.run(main())
+async def test_a_line_without_an_end_takes_linear_time(tmp_path: Path) -> None:
+    engine = scripted(
+        tmp_path,
+        """
+        for got in requests():
+            while True: sys.stdout.buffer.write(b"x" * 1_000_000)
+        """,
+    )
+    await engine.start()
+    began = time.process_time()
+    with pytest.raises(EngineCrashed, match="violated the protocol"):
+        await answer(engine)
+    assert time.process_time() - began < 1, "64 MB are read in pieces of 64 kB"
+    await engine.stop()

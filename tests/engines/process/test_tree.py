@@ -85,26 +85,22 @@ async def request(engine: ChildEngine, prompt: str) -> str:
         pytest.param("fatal", FatalError, "the CUDA context is lost", id="an error after which it cannot continue"),
     ],
 )
-def test_the_engine_is_replaced_with_all_its_processes(
+async def test_the_engine_is_replaced_with_all_its_processes(
     prompt: str, error: type[Exception], sentence: str, target: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "pids"
-
-    async def main() -> None:
-        engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
-        await engine.start()
-        first = pids(file)
-        with pytest.raises(error, match=sentence):
-            await request(engine, prompt)
-        async with asyncio.timeout(20):
-            while engine.restarts == 0:
-                await asyncio.sleep(0.02)
-            await engine.until_ready()
-        assert await request(engine, "more") == "x"
-        assert all(map(gone, first))
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
+    await engine.start()
+    first = pids(file)
+    with pytest.raises(error, match=sentence):
+        await request(engine, prompt)
+    async with asyncio.timeout(20):
+        while engine.restarts == 0:
+            await asyncio.sleep(0.02)
+        await engine.until_ready()
+    assert await request(engine, "more") == "x"
+    assert all(map(gone, first))
+    await engine.stop()
     assert len(pids(file)) == 6
     until(lambda: all(map(gone, pids(file))), "all processes of both engines have ended")
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
@@ -112,7 +108,7 @@ def test_the_engine_is_replaced_with_all_its_processes(
     assert ("the last words" in told) is (prompt == "crash")
 
 
-def test_the_next_engine_waits_for_the_memory_of_killed_processes(
+async def test_the_next_engine_waits_for_the_memory_of_killed_processes(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that holds much memory ends some time after its kill; here the kill itself comes late."""
@@ -129,57 +125,24 @@ def test_the_next_engine_waits_for_the_memory_of_killed_processes(
             kill(group, signal)
 
     monkeypatch.setattr(os, "killpg", killpg)
-
-    async def main() -> None:
-        engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
-        await engine.start()
-        leader, *others = pids(file)
-        with pytest.raises(EngineCrashed):
-            await request(engine, "crash")
-        assert gone(leader)
-        assert not any(map(gone, others))
-        async with asyncio.timeout(20):
-            while engine.restarts == 0:
-                assert len(pids(file)) == 3, "the next engine was started beside them"
-                await asyncio.sleep(0.02)
-        assert all(map(gone, others))
-        await engine.until_ready()
-        await engine.stop()
-        assert all(map(gone, pids(file))), "memory is free when the engine is said to have stopped"
-
-    asyncio.run(main())
+    engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
+    await engine.start()
+    leader, *others = pids(file)
+    with pytest.raises(EngineCrashed):
+        await request(engine, "crash")
+    assert gone(leader)
+    assert not any(map(gone, others))
+    async with asyncio.timeout(20):
+        while engine.restarts == 0:
+            assert len(pids(file)) == 3, "the next engine was started beside them"
+            await asyncio.sleep(0.02)
+    assert all(map(gone, others))
+    await engine.until_ready()
+    await engine.stop()
+    assert all(map(gone, pids(file))), "memory is free when the engine is said to have stopped"
 
 
 SERVER = """
-import asyncio, sys
-from engines.process.supervisor import ChildEngine
-sys.path.insert(0, sys.argv[1])
-async def main():
-    engine = ChildEngine("family", None, {{"file": sys.argv[2]}}, target="family_engine:FamilyEngine")
-    await engine.start()
-    print("ready", flush=True)
-    {then}
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("hung", [False, True], ids=["at work", "hung"])
-def test_nothing_outlives_a_killed_server(hung: bool, target: str, tmp_path: Path) -> None:
-    file = tmp_path / "pids"
-    code = SERVER.format(then="await asyncio.sleep(600)")
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path, file], cwd=ROOT, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
-        started = pids(file)
-        if hung:
-            os.kill(started[0], signal.SIGSTOP)
-        guards = [child.pid for child in psutil.Process(server.pid).children(recursive=True)]
-        assert set(started) < set(guards), "the engine, what it started, and the guard"
-        server.kill()
-    until(lambda: all(map(gone, guards)), "all processes have ended")
-
-
-WHOLE_SERVER = """
 import sys
 from engines.process.supervisor import ChildEngine
 from engines.process.supervisor import Watch
@@ -197,9 +160,10 @@ run(create_app(engine, ByteTokenizer(), settings), listen(settings))
 
 
 @pytest.mark.parametrize("hung", [False, True], ids=["at work", "hung"])
-def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "asked to stop"])
+def test_nothing_outlives_a_server(end: signal.Signals, hung: bool, target: str, tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    command = [sys.executable, "-c", WHOLE_SERVER, str(tmp_path), str(file)]
+    command = [sys.executable, "-c", SERVER, str(tmp_path), str(file)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         assert any(" is ready at " in line for line in server.stderr)
@@ -208,25 +172,22 @@ def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str
         assert set(started) < set(family), "the engine, what it started, and the guard"
         if hung:
             os.kill(started[0], signal.SIGSTOP)
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        server.send_signal(end)
+        assert server.wait(30) == (0 if end == signal.SIGTERM else -end)
     until(lambda: all(map(gone, family)), "all processes have ended")
 
 
-def test_memory_and_cpu_time_are_those_of_all_processes(target: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        engine = ChildEngine("family", None, {"file": str(tmp_path / "pids")}, watch=QUICK, target=target)
-        await engine.start()
-        async with asyncio.timeout(30):
-            while ((await engine.stats()).memory_peak_bytes or 0) < 110_000_000:
-                await asyncio.sleep(0.05)
-            while ((stats := await engine.stats()).memory_bytes or 0) > 100_000_000:
-                await asyncio.sleep(0.05)
-        assert stats.memory_bytes is not None
-        assert stats.memory_peak_bytes is not None
-        assert stats.memory_bytes < 100_000_000 < stats.memory_peak_bytes < 400_000_000
-        assert stats.cpu_seconds is not None
-        assert stats.cpu_seconds > 0.05
-        await engine.stop()
-
-    asyncio.run(main())
+async def test_memory_and_cpu_time_are_those_of_all_processes(target: str, tmp_path: Path) -> None:
+    engine = ChildEngine("family", None, {"file": str(tmp_path / "pids")}, watch=QUICK, target=target)
+    await engine.start()
+    async with asyncio.timeout(30):
+        while ((await engine.stats()).memory_peak_bytes or 0) < 110_000_000:
+            await asyncio.sleep(0.05)
+        while ((stats := await engine.stats()).memory_bytes or 0) > 100_000_000:
+            await asyncio.sleep(0.05)
+    assert stats.memory_bytes is not None
+    assert stats.memory_peak_bytes is not None
+    assert stats.memory_bytes < 100_000_000 < stats.memory_peak_bytes < 400_000_000
+    assert stats.cpu_seconds is not None
+    assert stats.cpu_seconds > 0.05
+    await engine.stop()

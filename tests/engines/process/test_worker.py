@@ -32,17 +32,11 @@ def test_a_worker_that_loads_hears_the_parent_and_the_end_of_its_input() -> None
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (
-            RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with `TORCH`"),
-            "fatal",
-        ),
+        (RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with `TORCH`"), "fatal"),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`"), "fatal"),
         (EngineError('mistral.rs failed: DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal access")'), "fatal"),
         (RuntimeError("HIP error: unspecified launch failure"), "fatal"),
-        (
-            RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"),
-            "internal",
-        ),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"), "internal"),
         (RuntimeError("CUDA error: out of memory"), "internal"),
         (EngineError("mistral.rs failed: DriverError(CUDA_ERROR_OUT_OF_MEMORY)"), "internal"),
         (RuntimeError("shapes differ"), "internal"),
@@ -98,7 +92,7 @@ def test_a_panic_of_a_library_in_rust_is_reported(where: str, tmp_path: Path) ->
         asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
+async def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import builtins, os, sys\n"
         "import engines.fake.engine\n"
@@ -109,11 +103,7 @@ def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> No
         "engines.fake.engine.FakeEngine.load = load\n"
     )
     command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.process.worker")
-
-    async def main() -> None:
-        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "engines.fake.engine:FakeEngine")), watch=QUICK)
-        await engine.start()
-        assert await answer(engine) == 5
-        await engine.stop()
-
-    asyncio.run(main())
+    engine = ChildEngine("fake", None, {}, launch=Launch((*command, "engines.fake.engine:FakeEngine")), watch=QUICK)
+    await engine.start()
+    assert await answer(engine) == 5
+    await engine.stop()

@@ -96,9 +96,17 @@ def test_a_build_without_rocm_is_named_beside_an_amd_gpu(tmp_path: Path, monkeyp
     assert (devices.amd_gpus(), chosen_device("auto").type) == ([], "cpu")
 
 
-def test_apples_gpu_is_refused_elsewhere() -> None:
-    with pytest.raises(EngineUnavailable, match="there is no device `mps`: it is that of Apple's processors"):
-        chosen_device("mps")
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ("mps", "there is no device `mps`: it is that of Apple's processors"),
+        ("tpu9", "there is no device `tpu9`; use cpu, cuda or cuda:<number>"),
+        ("cuda:99", "there is no device `cuda:99`: torch finds 0 CUDA devices"),
+    ],
+)
+def test_a_device_that_is_not_there_gets_a_sentence(device: str, sentence: str) -> None:
+    with pytest.raises(EngineUnavailable, match=sentence):
+        chosen_device(device)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest, Model
-from engines.contract.errors import BadRequest
+from engines.contract.errors import BadRequest, EngineUnavailable
+from engines.models.fetch import fetch_model
 from engines.models.presets import LLAMA_3_ROPE
 from engines.process.engine_loading import load_engine
 from engines.process.supervisor import ChildEngine
@@ -117,39 +118,76 @@ CANDLES = [
     pytest.param("phi3", {"sliding_window": None}, id="Phi-3, with joined matrices"),
     pytest.param("qwen3", {"head_dim": 32}, id="Qwen3, with norms in its heads"),
 ]
+CANDLE_TRANSFORMERS = [  # one request at a time
+    pytest.param("llama", {}, id="Llama"),
+    pytest.param("mistral", {"head_dim": 32, "sliding_window": 32}, id="Mistral, up to its sliding window"),
+    pytest.param("phi3", {"sliding_window": None}, id="Phi-3"),
+    pytest.param("qwen2", {}, id="Qwen2"),
+    pytest.param("qwen3", {"head_dim": 32}, id="Qwen3"),
+    pytest.param("gemma", {"head_dim": 64}, id="Gemma"),
+    pytest.param("gemma2", {"head_dim": 64, "query_pre_attn_scalar": 64}, id="Gemma 2"),
+    pytest.param("mamba", {"state_size": 16}, id="Mamba"),
+]
+TOGETHER = {"concurrency": "2"}
 
 
 @pytest.mark.parametrize(
-    ("name", "family", "differs"),
+    ("name", "options", "family", "differs"),
     [
-        pytest.param(name, *case.values, id=f"{name}: {case.id}", marks=pytest.mark.xdist_group(name))
-        for name, cases in (("candle", BOTH + CANDLES), ("burn", BOTH))
+        pytest.param(name, options, *case.values, id=f"{name}: {case.id}", marks=pytest.mark.xdist_group(name))
+        for name, options, cases in (
+            ("candle", TOGETHER, BOTH + CANDLES),
+            ("candle", {}, CANDLE_TRANSFORMERS),
+            ("burn", TOGETHER, BOTH),
+        )
         for case in cases
     ],
 )
-def test_every_family_says_what_transformers_says(
+async def test_every_family_says_what_transformers_says(
     name: str,
+    options: dict[str, str],
     family: str,
     differs: dict[str, Any],
     rust_program: Callable[[str], Path],
-    background: BackgroundLoop,
     tmp_path: Path,
 ) -> None:
     rust_program(name)
     model, reference = write_tiny(tmp_path, family, **differs)
-    dtype, (chunk,) = first_words(name, model, {"dtype": "float32", "concurrency": "2"}, PROMPT, background)
+    dtype, (chunk,) = await first_words(name, model, {"dtype": "float32"} | options, PROMPT)
     assert dtype == "float32"
     assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer_of(model.folder))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_16_bits_hold_activations_whose_squares_they_do_not(
-    name: str, rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
+async def test_16_bits_hold_activations_whose_squares_they_do_not(
+    name: str, rust_program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Trained models have activations of hundreds, whose squares are beyond the largest 16-bit number, 65 504."""
     rust_program(name)
     model, reference = write_tiny(tmp_path, "llama", embedding_scale=3000)
-    dtype, (chunk,) = first_words(name, model, {"dtype": "float16", "concurrency": "2"}, PROMPT, background)
+    dtype, (chunk,) = await first_words(name, model, {"dtype": "float16"} | TOGETHER, PROMPT)
     (_, logprob), *_ = reference.likeliest(PROMPT, 1)
     assert dtype == "float16"
     assert chunk.logprobs[0].logprob == pytest.approx(logprob, abs=0.05)
+
+
+REFUSED: list[tuple[str, str, dict[str, str], str]] = [
+    ("candle", "random:gpt2", {}, r"candle runs the families llama, .* here, and this model is a gpt2"),
+    ("candle", "random:mamba-130m", {"concurrency": "2"}, "mamba one request at a time"),
+    ("candle", "smollm2-135m", {"dtype": "gguf"}, "is not a GGUF file"),
+    ("candle", "smollm2-135m", {"device": "cuda:7"}, "built without it, or the machine has none"),
+    ("burn", "random:mamba-130m", {}, "the families llama, mistral and qwen2; this model is a mamba"),
+    ("burn", "smollm2-135m", {"device": "abacus"}, r"no device `abacus` in this build; it has: .*cpu"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "options", "sentence"),
+    [pytest.param(*case, id=f"{case[0]}: {case[3]}", marks=pytest.mark.xdist_group(case[0])) for case in REFUSED],
+)
+async def test_what_it_cannot_run_is_refused_with_a_sentence(
+    name: str, model: str, options: dict[str, str], sentence: str, rust_program: Callable[[str], Path]
+) -> None:
+    rust_program(name)
+    with pytest.raises(EngineUnavailable, match=sentence):
+        await first_words(name, fetch_model(model), options, PROMPT)

@@ -1,6 +1,5 @@
 """The Rust side of the line protocol, held against the Python side by the same recorded conversations."""
 
-import asyncio
 import hashlib
 import json
 import shutil
@@ -12,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import GenerateRequest, Launch
 from engines.contract.errors import EngineUnavailable
 from engines.contract.protocol import decode_to_child, decode_to_parent, encode
 from engines.models.cache import built_once, cache_folder
-from engines.process.supervisor import ChildEngine
 from engines.rust import programs as rust_programs
-from tests.conftest import BackgroundLoop
 
 ECHO = pytest.mark.xdist_group("echo")
 RECORDED = Path(__file__).parents[2] / "data" / "protocol"
@@ -75,23 +71,6 @@ def _by_answer(messages: list[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]
     for message in messages:
         answers[message.get("id")].append(message)
     return answers
-
-
-@ECHO
-def test_many_answers_at_once_are_complete(echo: Path, background: BackgroundLoop) -> None:
-    async def talk() -> list[str]:
-        engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
-        await engine.start()
-
-        async def ask(word: str) -> str:
-            stream = engine.generate(GenerateRequest(word, (1,), 50))
-            return "".join([chunk.text async for ready in stream for chunk in ready])
-
-        answers = await asyncio.gather(*(ask(f"word{n}") for n in range(100)))
-        await engine.stop()
-        return list(answers)
-
-    assert background.run(talk()) == [f" word{n}" * 50 for n in range(100)]
 
 
 @ECHO

@@ -12,6 +12,7 @@ from engines.static.step_shapes import Buckets, StepShape
 from engines.static.weights import DecoderShape
 from engines.text.sampler import OVERFLOWED
 from tests.support.engines.static_decoder import BUCKETS, Small, answers, generated, prompt
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -85,17 +86,6 @@ def test_a_seed_repeats_whatever_runs_beside(small: Small) -> None:
     beside = generated(small.batch(), small.sequence(prompt(4, 30)), small.sequence(one, **settings))
     assert beside[1] == alone
     assert alone != small.expected(one), "a sampled answer that is the greedy one would show nothing"
-
-
-def test_the_end_token_ends_an_answer_and_min_tokens_puts_it_off(small: Small) -> None:
-    one = prompt(5, 10)
-    answer = small.expected(one)
-    sequence = small.sequence(one, ignore_eos=False)
-    sequence._answer._text._end_ids = frozenset([answer[4]])
-    assert generated(small.batch(), sequence) == [answer[: answer.index(answer[4]) + 1]]
-    later = small.sequence(one, ignore_eos=False, min_tokens=12)
-    later._answer._sampler._end_ids = [answer[4]]
-    assert answer[4] not in generated(small.batch(), later)[0]
 
 
 def test_a_step_runs_in_the_smallest_bucket_that_holds_it() -> None:
@@ -177,8 +167,6 @@ def test_a_sliding_window_ends_the_context() -> None:
 
 def poisoned(small: Small) -> Batch:
     """As in a number format that is too narrow for the values of one token."""
-    import torch
-
     from engines.static.decoder import Decoder
 
     step = small.step()
@@ -244,8 +232,6 @@ def test_a_prompt_that_is_left_half_read_leaves_a_clean_row(small: Small) -> Non
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_the_likeliest_token_is_that_of_finite_logits(dtype: str) -> None:
-    import torch
-
     from engines.static.decoder import NO_TOKEN, Decoder
 
     nan, inf = torch.nan, torch.inf

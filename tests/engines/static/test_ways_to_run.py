@@ -4,7 +4,6 @@ tests/engines/contract/test_engine_contract.py.
 
 import gc
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,26 +115,6 @@ def test_a_graph_refuses_another_cache_than_its_own(monkeypatch: pytest.MonkeyPa
     assert run(*example).tolist() == [2, 2, 2, 2]
     with pytest.raises(AssertionError):
         run(*example[:3], torch.ones(4, dtype=torch.long))
-
-
-def a_constant(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
-    return ids + torch.zeros(1)
-
-
-def a_number(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
-    return ids[: int(starts[0])]
-
-
-@pytest.mark.parametrize(("step", "refused"), [(a_constant, "zeros|full"), (a_number, "_local_scalar_dense")])
-def test_the_stand_in_refuses_what_a_gpu_would(
-    step: Callable[..., Any], refused: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.support.engines import cuda_graph_stand_in
-
-    cuda_graph_stand_in.install(monkeypatch)
-    example = tuple(torch.ones(2, dtype=torch.long) for _ in range(3))
-    with pytest.raises(cuda_graph_stand_in.RefusedInCapture, match=refused):
-        captured(step, example, None, cuda_graph_stand_in.Stream())
 
 
 @pytest.mark.parametrize("engine", [CudaGraphEngine, CompileCudaGraphEngine])

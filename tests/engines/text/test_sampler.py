@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 from tokenizers import Tokenizer, models
 
 from engines.contract.base import GenerateRequest
 from engines.contract.errors import EngineError
-from engines.text.sampler import OVERFLOWED, SampledAnswer, Sampler, logprob_of, nucleus
+from engines.text.sampler import OVERFLOWED, SampledAnswer, Sampler, logprob_of
+from tests.support.engines.torch_when_used import torch
 
 pytestmark = pytest.mark.xdist_group("torch")
-
-if TYPE_CHECKING:
-    import torch
 
 DRAWS = 4000
 
@@ -25,8 +22,6 @@ DRAWS = 4000
 @pytest.fixture(scope="module")
 def logits() -> torch.Tensor:
     """Of four tokens with the probabilities 0.5, 0.25, 0.15 and 0.1."""
-    import torch
-
     return torch.tensor([0.5, 0.25, 0.15, 0.1]).log()
 
 
@@ -66,26 +61,14 @@ def test_tokens_are_drawn_as_often_as_asked(
 @pytest.mark.parametrize("temperature", [1e-3, 1.0, 2.0])
 @pytest.mark.parametrize("width", [4, 200_000])
 def test_the_smallest_nucleus_is_the_likeliest_token(width: int, temperature: float, top_p: float) -> None:
-    import torch
-
     logits = torch.linspace(1.0, 0.0, width)
     sampler = Sampler(request(temperature=temperature, top_p=top_p), (), logits.device)
     assert [sampler.pick(logits) for _ in range(4)] == [0] * 4
 
 
-@pytest.mark.parametrize("top_p", [0.0, 1e-50, 1e-9, 0.5, 1.0])
-def test_a_nucleus_keeps_the_likeliest_token(top_p: float) -> None:
-    import torch
-
-    probabilities = torch.tensor([0.1, 0.6, 0.3])
-    assert float(nucleus(probabilities, top_p)[1]) == pytest.approx(0.6)
-
-
 @pytest.mark.parametrize("temperature", [1e-3, 1.0, 2.0])
 @pytest.mark.parametrize("logits", [[3e38, -3e38, 0.0], [-3e38, -3.2e38, -3.3e38], [0.0, -math.inf, -math.inf]])
 def test_logits_at_the_ends_of_their_format_give_the_likeliest_token(logits: list[float], temperature: float) -> None:
-    import torch
-
     values = torch.tensor(logits)
     for top_p in (1.0, 0.5):
         assert Sampler(request(temperature=temperature, top_p=top_p), (), values.device).pick(values) == 0
@@ -110,8 +93,6 @@ def test_no_end_before_min_tokens(logits: torch.Tensor) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_model_that_has_overflowed_gives_no_answer(value: float, temperature: float) -> None:
-    import torch
-
     logits = torch.full((4,), value)
     with pytest.raises(EngineError, match=re.escape(OVERFLOWED)):
         Sampler(request(temperature=temperature), (), logits.device).pick(logits)

@@ -90,8 +90,7 @@ def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("stop", "code"),
-    [pytest.param(signal.SIGTERM, 2, id="stopped"), pytest.param(signal.SIGKILL, -9, id="killed")],
+    ("stop", "code"), [pytest.param(signal.SIGTERM, 2, id="stopped"), pytest.param(signal.SIGKILL, -9, id="killed")]
 )
 def test_ended_early_it_leaves_no_process_behind(stop: signal.Signals, code: int) -> None:
     """Above all none of those that keep the cores busy: they have no end of their own."""

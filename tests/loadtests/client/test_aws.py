@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import re
-import time
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -16,9 +15,8 @@ from botocore.exceptions import CredentialRetrievalError
 
 from loadtests.harness.client.authentication import access_to
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.endpoints import DIALECTS
-from tests.support.loadtests.asking import due
+from tests.support.loadtests.asking import ask
 from tests.support.servers.wire_script import WireServer, json_answer
 
 ADDRESS = "https://bedrock-runtime.eu-west-3.amazonaws.com"
@@ -48,10 +46,7 @@ def test_the_signature_fits_the_request_that_the_server_receives(
 ) -> None:
     set_all(monkeypatch, {**KEYS, "AWS_REGION": "us-east-1", **({"AWS_SESSION_TOKEN": token} if token else {})})
     with WireServer([json_answer("200 OK", {})]) as server:
-        access = access_to(server.url, "bedrock", (), {})
-        client = Client(server.url, access=access)
-        client.request(due(time.monotonic_ns(), CALL))
-        client.close()
+        ask(server, CALL, access=access_to(server.url, "bedrock", (), {}))
         server.finish_writing()
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
@@ -120,9 +115,7 @@ def test_credentials_that_cannot_be_renewed_fail_the_request(monkeypatch: pytest
 
     monkeypatch.setattr(Credentials, "get_frozen_credentials", expired)
     with WireServer([]) as server:
-        client = Client(server.url, access=access)
-        seen = client.request(due(time.monotonic_ns(), CALL))
-        client.close()
+        seen = ask(server, CALL, access=access)
     assert (seen.outcome, seen.t_send) == ("disconnected", None)
     assert "the AWS credentials could not be renewed" in (seen.detail or "")
     assert "the token has expired" in (seen.detail or "")

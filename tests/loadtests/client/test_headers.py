@@ -8,12 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from loadtests.harness.client.authentication import access_to
-from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.endpoints import DIALECTS, Endpoint
 from loadtests.harness.client.headers import parse_headers
 from loadtests.harness.run.target import Target
-from tests.support.loadtests.asking import due
+from tests.support.loadtests.asking import ask
 from tests.support.servers.odd import Odd, OddServer
 
 ANTHROPIC, OPENAI = {"ANTHROPIC_API_KEY": "a-key"}, {"OPENAI_API_KEY": "a-key"}
@@ -48,9 +47,7 @@ def test_a_header_that_is_given_replaces_all_of_its_name(
             assert target.engine() is None
             with pytest.raises(ValueError, match="404"):
                 target.try_out(ModelRequest("m", (Message("user", "the"),), 16), DIALECTS["responses"])
-        client = Client(server.url, access=access)
-        client.request(due(0))
-        client.close()
+        ask(server, access=access)
         heads = [message.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:] for message in server.requests]
     assert len(heads) == 3
     for lines in heads:

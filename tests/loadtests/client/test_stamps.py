@@ -11,18 +11,7 @@ import pytest
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.clock import WallOffset
 from tests.support.loadtests.asking import GOOD_END, ask, ask_scripted, due
-from tests.support.servers.wire_script import (
-    DONE,
-    END,
-    HEAD,
-    Step,
-    WireServer,
-    delta,
-    finish,
-    frame,
-    token,
-    usage,
-)
+from tests.support.servers.wire_script import DONE, END, HEAD, Step, WireServer, delta, finish, frame, token, usage
 
 pytestmark = pytest.mark.alone
 

@@ -14,17 +14,7 @@ import pytest
 from tests.support.loadtests.asking import GOOD_END
 from tests.support.loadtests.prepared_reads import CLOSED, bytewise, observe
 from tests.support.servers.framings import FRAMINGS, counted, http_1_0, until_close
-from tests.support.servers.wire_script import (
-    DONE,
-    HEAD,
-    delta,
-    event,
-    finish,
-    frame,
-    json_answer,
-    token,
-    usage,
-)
+from tests.support.servers.wire_script import DONE, HEAD, delta, event, finish, frame, json_answer, token, usage
 from tests.support.servers.wire_script import END as LAST_CHUNK
 
 END = finish(usage=usage(2)) + DONE
@@ -46,8 +36,7 @@ GOOD: list[Any] = [
         says(token("a"), END).replace(b"data: {", b"event: message\nid: 7\nfoo: bar\ndata: {"), 1, 2, id="other fields"
     ),
     pytest.param(
-        'data: {"choices":[{"delta":{"content":"né ☃ 🦜 日本"}}]}\n\n'.encode() + END,
-        *(1, 2),
+        'data: {"choices":[{"delta":{"content":"né ☃ 🦜 日本"}}]}\n\n'.encode() + END, 1, 2,
         id="characters of many bytes",
     ),
     pytest.param(says(token("x" * 1_000_000), END), 1, 2, id="a line of a megabyte"),
@@ -55,47 +44,35 @@ GOOD: list[Any] = [
         says(token("data: [DONE]\n\n"), token("0\r\n\r\n"), END), 2, 2, id="text that looks like the protocol"
     ),
     pytest.param(
-        says(delta(content=[]), delta(content=[{"type": "text", "text": "a"}, {"type": "image"}, None]), END),
-        *(1, 2),
+        says(delta(content=[]), delta(content=[{"type": "text", "text": "a"}, {"type": "image"}, None]), END), 1, 2,
         id="content as a list of parts",
     ),
     pytest.param(
         says(token("a"), finish(usage={"prompt_tokens": 7.0, "completion_tokens": "2"}), DONE), 1, 2, id="odd numbers"
     ),
-    pytest.param(
-        says(event({"choices": [], "prompt_filter_results": []}), delta(role="assistant", content=None), token(), END),
-        *(1, 2),
-        id="no choices first, then null content",
-    ),
     pytest.param(says(token(), event({"choices": None, "usage": None}), END), 1, 2, id="null choices and null usage"),
     pytest.param(
         says(delta(role="assistant"), delta(role="assistant", content="", refusal=None, tool_calls=None), token(), END),
-        *(1, 2),
-        id="role-only, empty and null deltas are no tokens",
+        1, 2, id="role-only, empty and null deltas are no tokens",
     ),
     pytest.param(
         says(
             delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]),
             delta(tool_calls=[{"index": 0, "function": {"arguments": "{"}}]),
             END,
-        ),
-        *(2, 2),
-        id="an answer of a tool call alone",
+        ), 2, 2, id="an answer of a tool call alone",
     ),
     pytest.param(
-        says(delta(function_call={"name": "f", "arguments": "{"}), END),
-        *(1, 2),
+        says(delta(function_call={"name": "f", "arguments": "{"}), END), 1, 2,
         id="a function call, as older servers have it",
     ),
     pytest.param(says(delta(refusal="I cannot"), END), 1, 2, id="a refusal is content"),
     pytest.param(
         says(*[event({"choices": [{"delta": {"content": "a"}}], "usage": None})] * 3, finish(usage=usage(3)), DONE),
-        *(3, 3),
-        id="usage null in each chunk",
+        3, 3, id="usage null in each chunk",
     ),
     pytest.param(
-        says(token("a"), finish(usage=usage(2)), event({"choices": [], "usage": {}}), DONE),
-        *(1, 2),
+        says(token("a"), finish(usage=usage(2)), event({"choices": [], "usage": {}}), DONE), 1, 2,
         id="usage without counts after the one with them",
     ),
     pytest.param(
@@ -104,9 +81,7 @@ GOOD: list[Any] = [
             choice(delta={"content": "b"}, finish_reason="length"),
             event({"choices": [], "usage": usage(2)}),
             DONE,
-        ),
-        *(2, 2),
-        id="content beside the finish reason",
+        ), 2, 2, id="content beside the finish reason",
     ),
     pytest.param(
         says(event({"choices": [{"index": n, "delta": {"content": "a"}} for n in range(3)]}), END), 1, 2, id="choices"
@@ -120,7 +95,7 @@ GOOD: list[Any] = [
     pytest.param(
         says(event({"choices": [{"delta": {"content": "a"}}], "error": None}), END), 1, 2, id="an error that is null"
     ),
-]
+]  # fmt: skip
 
 # Body, outcome, content chunks, a part of what is said about it.
 BAD: list[Any] = [
@@ -130,32 +105,24 @@ BAD: list[Any] = [
     pytest.param(b": ping\nid: 7\n\n", "disconnected", 0, "ended without [DONE]", id="a comment and an id alone"),
     pytest.param(b'{"error":{"message":"no such model"}}', "bad_stream", 0, "no such model", id="an error in no event"),
     pytest.param(
-        json.dumps({"error": {"message": "no such model"}}, indent=1).encode(),
-        *("bad_stream", 0, "no such model"),
+        json.dumps({"error": {"message": "no such model"}}, indent=1).encode(), "bad_stream", 0, "no such model",
         id="the same over many lines",
     ),
     pytest.param(b"overloaded,\n try later\n", "bad_stream", 0, "overloaded, try later", id="plain text"),
     pytest.param(
         says(token(), event({"error": {"message": "out of memory", "code": 500}}), DONE),
-        *("bad_stream", 1, "out of memory"),
-        id="an error in OpenAI's shape, and [DONE] all the same",
+        "bad_stream", 1, "out of memory", id="an error in OpenAI's shape, and [DONE] all the same",
     ),
     pytest.param(
         says(token(), event({"object": "error", "message": "too long", "code": 400}), DONE),
-        *("bad_stream", 1, "too long"),
-        id="an error in an older shape",
+        "bad_stream", 1, "too long", id="an error in an older shape",
     ),
     pytest.param(
-        says(token(), b'event: error\ndata: {"error":{"message":"overloaded"}}\n\n'),
-        *("bad_stream", 1, "overloaded"),
+        says(token(), b'event: error\ndata: {"error":{"message":"overloaded"}}\n\n'), "bad_stream", 1, "overloaded",
         id="an error event",
     ),
     pytest.param(
-        says(token(), b"event: error\ndata: overloaded\n\n"),
-        "bad_stream",
-        1,
-        "overloaded",
-        id="its words alone",
+        says(token(), b"event: error\ndata: overloaded\n\n"), "bad_stream", 1, "overloaded", id="its words alone",
     ),
     pytest.param(
         says(token(), event({"choices": 7}), DONE), "bad_stream", 1, "cannot be read", id="choices that are none"
@@ -171,14 +138,13 @@ BAD: list[Any] = [
         says(token(), token("?").replace(b"?", b"\xff"), DONE), "bad_stream", 1, "cannot be read", id="no UTF-8"
     ),
     pytest.param(
-        says(token(), finish("content_filter", usage=usage(2)), DONE),
-        *("bad_stream", 1, "finish reason content_filter"),
+        says(token(), finish("content_filter", usage=usage(2)), DONE), "bad_stream", 1, "finish reason content_filter",
         id="a filtered answer is a failure",
     ),
     pytest.param(
         says(token(), finish("abort"), DONE), "bad_stream", 1, "finish reason abort", id="so is an aborted one"
     ),
-]
+]  # fmt: skip
 
 
 def reads(body: bytes, framing: Any) -> list[list[bytes]]:
@@ -232,62 +198,52 @@ EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/css\r\nContent-En
             [counted(token() + token())[:-9], CLOSED], "disconnected", 1, "closed", id="shorter than its length"
         ),
         pytest.param(
-            [HEAD, frame(token()), frame(event({"error": "tired"}))],
-            *("bad_stream", 1, "tired"),
+            [HEAD, frame(token()), frame(event({"error": "tired"}))], "bad_stream", 1, "tired",
             id="an error inside the stream, then silence",
         ),
         pytest.param([b"SSH-2.0-OpenSSH_9\r\n"], "bad_stream", 0, "not HTTP", id="no HTTP at all"),
         pytest.param([HEAD, frame(token()), b"zz\r\n"], "bad_stream", 1, "not HTTP", id="a broken HTTP chunk"),
         pytest.param(
             [json_answer("200 OK", {"choices": [{"message": {"content": "hi"}}]})],
-            *("bad_stream", 0, "asked for an event stream"),
-            id="a whole answer",
+            "bad_stream", 0, "asked for an event stream", id="a whole answer",
         ),
         pytest.param(
-            [counted(says(token(), END)).replace(b"text/event-stream", b"text/html")],
-            *("bad_stream", 0, "got text/html"),
+            [counted(says(token(), END)).replace(b"text/event-stream", b"text/html")], "bad_stream", 0, "got text/html",
             id="a page",
         ),
         pytest.param(
-            [json_answer("200 OK", {"error": {"message": "no such model"}})],
-            *("bad_stream", 0, "no such model"),
+            [json_answer("200 OK", {"error": {"message": "no such model"}})], "bad_stream", 0, "no such model",
             id="an error with status 200",
         ),
         pytest.param(
             [counted(b'{"error": "no such model"}').replace(b"text/event-stream", b"text/plain")],
-            *("bad_stream", 0, "no such model"),
-            id="one as plain text, which may be a stream",
+            "bad_stream", 0, "no such model", id="one as plain text, which may be a stream",
         ),
         pytest.param(
-            [json_answer("200 OK", {"object": "error", "message": "no"})],
-            *("bad_stream", 0, "no"),
+            [json_answer("200 OK", {"object": "error", "message": "no"})], "bad_stream", 0, "no",
             id="the same in an older shape",
         ),
         pytest.param(
             [json_answer("429 Too Many Requests", {"error": {"message": "queue is full"}}, b"Retry-After: 1\r\n")],
-            *("rejected", 0, "queue is full"),
-            id="429",
+            "rejected", 0, "queue is full", id="429",
         ),
         pytest.param(
             [json_answer("503 Service Unavailable", {"detail": "loading"})], "rejected", 0, "loading", id="503"
         ),
         pytest.param(
-            [json_answer("400 Bad Request", {"object": "error", "message": "too long"})],
-            *("http_error", 0, "too long"),
+            [json_answer("400 Bad Request", {"object": "error", "message": "too long"})], "http_error", 0, "too long",
             id="400 in an older shape",
         ),
         pytest.param(
-            [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 12\r\n\r\n<html> oops\n"],
-            *("http_error", 0, "<html> oops"),
+            [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 12\r\n\r\n<html> oops\n"], "http_error", 0, "<html> oops",
             id="502 in HTML",
         ),
         pytest.param(
             [b"HTTP/1.1 307 Moved\r\nLocation: https://x/\r\nContent-Length: 0\r\n\r\n"],
-            *("http_error", 0, "redirected to https://x/"),
-            id="a redirect",
+            "http_error", 0, "redirected to https://x/", id="a redirect",
         ),
     ],
-)
+)  # fmt: skip
 def test_an_answer_with_ends_and_headers_of_its_own(
     answer: list[bytes], outcome: str, chunks: int, detail: str | None, one_by_one: bool
 ) -> None:
@@ -331,22 +287,19 @@ def test_a_first_chunk_that_shares_its_read_is_marked(pieces: list[bytes], merge
     ("answer", "outcome", "text", "detail"),
     [
         pytest.param(
-            counted(says(token("\ud83e"), token("\udd9c\ud83e"), DONE)),
-            *("ok", "\U0001f99c\ufffd", None),
+            counted(says(token("\ud83e"), token("\udd9c\ud83e"), DONE)), "ok", "\U0001f99c\ufffd", None,
             id="in the text",
         ),
         pytest.param(
-            counted(says(token("a"), event({"error": "\ud83e"}))),
-            *("bad_stream", "a", "\ufffd"),
+            counted(says(token("a"), event({"error": "\ud83e"}))), "bad_stream", "a", "\ufffd",
             id="in a stream's error",
         ),
         pytest.param(
             json_answer("429 Too Many Requests", {"error": {"message": "\udd9c busy"}}),
-            *("rejected", None, "\ufffd busy"),
-            id="in a refusal",
+            "rejected", None, "\ufffd busy", id="in a refusal",
         ),
     ],
-)
+)  # fmt: skip
 def test_halves_of_characters_are_joined_or_replaced_so_that_they_can_be_recorded(
     answer: bytes, outcome: str, text: str | None, detail: str | None
 ) -> None:

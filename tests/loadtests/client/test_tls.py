@@ -28,16 +28,7 @@ from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.settings.run_settings import RunSettings
 from tests.support.loadtests.asking import GOOD_END, ask, due
 from tests.support.servers.odd import Odd, OddServer
-from tests.support.servers.wire_script import (
-    HEAD,
-    HEAD_UNTIL_CLOSE,
-    Step,
-    WireServer,
-    delta,
-    finish,
-    frame,
-    token,
-)
+from tests.support.servers.wire_script import HEAD, HEAD_UNTIL_CLOSE, Step, WireServer, delta, finish, frame, token
 
 pytestmark = pytest.mark.alone
 

@@ -183,19 +183,8 @@ def test_contenders_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(com
 
 
 def test_answers_are_compared_alone_under_load_and_between_engines(tmp_path: Path) -> None:
-    command = [
-        "--engine",
-        "a=fake",
-        "--engine",
-        "b=fake",
-        "-o",
-        "tpot=0.001",
-        "--stages",
-        "1,4",
-        "--stage-requests",
-        "64",
-    ]
-    command += ["--output-tokens", "8", "--runs", str(tmp_path), "--json", "--allow-invalid"]
+    command = ["--engine", "a=fake", "--engine", "b=fake", "-o", "tpot=0.001", "--stages", "1,4"]
+    command += ["--stage-requests", "64", "--output-tokens", "8", "--runs", str(tmp_path), "--json", "--allow-invalid"]
     document = json.loads(run_here("run", "answers", *command).stdout)
     assert {row["engine"] for row in document["rows"] if row["statistic"] == "answers_under_load"} == {"a", "b"}
     (under_load,) = (each for each in document["warnings"] if each["kind"] == "answers_under_load")

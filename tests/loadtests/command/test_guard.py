@@ -3,11 +3,12 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.support.servers.served import until
 
 ROOT = Path(__file__).parents[3]
 STARTS = """
@@ -44,15 +45,12 @@ def test_a_server_ends_with_the_process_that_started_it(when: str, tmp_path: Pat
     log = tmp_path / "server.log"
     done = subprocess.run([sys.executable, "-c", STARTS.format(when=repr(when)), str(log)], cwd=ROOT)
     assert done.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + ENDED
-    while (left := writers_of(log)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
+    until(lambda: not writers_of(log), "the end of the server", ENDED)
     assert bool(log.read_text()) is when.startswith("wh"), "what was never guarded has never run"
 
 
 def writers_of(log: Path) -> list[list[str]]:
-    """Command lines of the processes whose output goes to it."""
+    """Return the command lines of the processes whose output goes to it."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -70,7 +68,4 @@ def test_a_process_that_does_not_end_on_sigterm_is_killed(tmp_path: Path) -> Non
         "stdout=-1); process.stdout.readline(); print(process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    deadline = time.monotonic() + ENDED
-    while psutil.pid_exists(int(done.stdout)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not psutil.pid_exists(int(done.stdout)), "the end of the process", ENDED)

@@ -1,8 +1,6 @@
 """`enginebench run --repeat N --keep-loaded`: one server of each engine for all repeats, and none afterwards."""
 
 import io
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,10 @@ from loadtests.harness.command.command_terminal import Terminal
 from loadtests.harness.command.loaded_servers import LoadedServers
 from loadtests.harness.command.server_process import ServerProcess
 from loadtests.harness.run.options import SERVER_READY, SERVER_STARTED
-from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+from tests.support.loadtests.run_command import start_run
+from tests.support.servers.served import until
 
-KEPT = [*RUN, "--engine", "a=fake", "--engine", "b=fake", "-o", "ttft=0.02", "--keep-loaded", "--allow-invalid"]
+KEPT = ("concurrent", "--engine", "a=fake", "--engine", "b=fake", "-o", "ttft=0.02", "--keep-loaded", "--allow-invalid")
 
 
 def in_order(runs: Path) -> list[Path]:
@@ -74,18 +73,10 @@ def test_all_are_asked_to_end_before_any_is_waited_for(tmp_path: Path, monkeypat
 
 def test_stopped_in_the_second_round_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
     """SIGTERM becomes Ctrl-C, which goes the same way."""
-    process = subprocess.Popen(
-        [*KEPT, "--stages", "2", "--stage-seconds", "2", "--repeat", "2", "--runs", str(tmp_path)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    deadline = time.monotonic() + 120
-    while len(runs := in_order(tmp_path)) < 3 or sum(record.outcome == "ok" for record in read_requests(runs[2])) < 3:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    process = start_run(*KEPT, "--stages", "2", "--stage-seconds", "2", "--repeat", "2", "--runs", tmp_path)
+    until(lambda: len(in_order(tmp_path)) >= 3, "the second round", 120)
+    third = in_order(tmp_path)[2]
+    until(lambda: sum(record.outcome == "ok" for record in read_requests(third)) >= 3, "three answers in it", 60)
     children = psutil.Process(process.pid).children(recursive=True)
     assert sum("serve" in child.cmdline() for child in children) == 2
     process.terminate()
@@ -94,6 +85,6 @@ def test_stopped_in_the_second_round_it_leaves_no_process_behind_and_keeps_the_r
     assert "what was recorded is in" in said
     assert "Traceback" not in said
     assert psutil.wait_procs(children, timeout=60)[1] == []
-    outcomes = [record.outcome for record in read_requests(runs[2])]
+    outcomes = [record.outcome for record in read_requests(third)]
     assert outcomes.count("ok") >= 3
     assert set(outcomes) <= {"ok", "cut_off"}

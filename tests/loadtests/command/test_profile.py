@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from enginebench.records.files import profile_files, read_meta
 from tests.support.analysis.rows import rows_of
 from tests.support.loadtests.run_command import run_here
 
 SHORT = ("--stages", "1,3", "--stage-requests", "20", "--output-tokens", "8", "--exporter", "none")
 FAKE = ("--engine", "fake", "-o", "ttft=0.01", "-o", "tpot=0.002")
-ATTACHED = "sh -c 'cat /proc/$0/cmdline > $1.txt' {pid} {output}"
 
 
 def test_engines_are_profiled_after_the_runs_and_counted_nowhere(tmp_path: Path) -> None:
@@ -35,21 +32,3 @@ def test_engines_are_profiled_after_the_runs_and_counted_nowhere(tmp_path: Path)
     lines = [line for path in runs.rglob("requests*.jsonl") for line in path.read_text().splitlines()]
     assert 0 < counted <= len(lines) / 2  # a line as it was sent, and one as it ended
     assert f"runs/{profiled.name}/profile/sh.txt" in (runs / "report.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        pytest.param((*FAKE, "--profile", "gprof"), "--profile is py-spy, nsys or a command", id="no process"),
-        pytest.param(
-            ("--url", "http://127.0.0.1:9", "--profile", ATTACHED), "--profile is for engines", id="a running server"
-        ),
-    ],
-)
-def test_what_cannot_be_profiled_is_a_sentence_before_anything_is_served(
-    arguments: tuple[str, ...], sentence: str, tmp_path: Path
-) -> None:
-    done = run_here("run", "concurrent", *arguments, "--runs", tmp_path)
-    assert done.exit_code == 2
-    assert sentence in done.stderr
-    assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,14 +25,14 @@ ODD = ("ANTHROPIC", "LOCUST", "SSL")
 GOOD = answer(token(), token(), gap=0.02, usage={"prompt_tokens": 9, "completion_tokens": 2})
 
 
-def call(*words: object, environment: Mapping[str, str] = {}) -> tuple[int | None, str]:
+def call(*words: object) -> tuple[int | None, str]:
     """Call `enginebench`, or Locust, in the current folder. Return the exit code, and what it says as one line."""
     if words[0] == LOCUST:
-        locust = launch([str(word) for word in words], Path.cwd(), os.environ | environment)
+        locust = launch([str(word) for word in words], Path.cwd(), os.environ)
         said, _ = locust.communicate(timeout=120)
         code = locust.returncode
     else:
-        done = run_here(*words, environment=environment)
+        done = run_here(*words)
         said, code = done.output, done.exit_code
     assert "Traceback" not in said
     return code, " ".join(said.split())
@@ -75,18 +75,12 @@ def test_an_endpoint_alone_is_measurable_whatever_is_configured_for_locust(folde
 LOCUSTS = (LOCUST, "-f", CONCURRENT, "--headless", "--only-summary")
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        pytest.param(("run", "concurrent", *SHORT, "--url"), id="run"),
-        pytest.param((*LOCUSTS, *SHORT, "--host"), id="locust"),
-    ],
-)
-def test_what_cannot_be_reached_is_said_in_a_sentence(start: Sequence[object]) -> None:
+def test_what_cannot_be_reached_is_said_in_a_sentence() -> None:
+    """By plain Locust. By `run`: test_run_cli.py."""
     certificate, context = trustme.CA().issue_cert("127.0.0.1"), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     with OddServer(Odd(), tls=context) as server:
-        url, (code, said) = server.url, call(*start, server.url)
+        url, (code, said) = server.url, call(*LOCUSTS, *SHORT, "--host", server.url)
     assert code == 2
     assert f"the certificate of {url} is not trusted (unable to get local issuer certificate): " in said
     assert "SSL_CERT_FILE, or skip the check with --insecure (ENGINEBENCH_INSECURE=1)." in said
@@ -123,22 +117,12 @@ def test_a_rate_without_an_arrival_is_refused(start: Sequence[object]) -> None:
     ) in said
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "variable", "option"),
-    [
-        pytest.param("locust.conf", "users = 5", "", "users", id="a file in the folder"),
-        pytest.param("pyproject.toml", "[tool.locust]\nrun-time = '5s'", "", "run-time", id="toml"),
-        pytest.param("x", "", "LOCUST_SPAWN_RATE", "spawn-rate", id="a variable"),
-    ],
-)
-def test_plain_locust_refuses_an_option_without_effect_from_any_source(
-    file: str, text: str, variable: str, option: str, folder: Path
-) -> None:
-    (folder / file).write_text(text)
+def test_plain_locust_refuses_an_option_without_effect_from_its_files_too(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[tool.locust]\nrun-time = '5s'")
     with OddServer(Odd()) as server:
-        code, said = call(*LOCUSTS, "--host", server.url, *SHORT, environment={variable: "5"} if variable else {})
+        code, said = call(*LOCUSTS, "--host", server.url, *SHORT)
     assert code == 2
     assert (
-        f"--{option} has no effect: users and times come from --stages or --rate; leave it out, as well as "
-        f"LOCUST_{option.replace('-', '_').upper()} and `{option}` in Locust's configuration files."
+        "--run-time has no effect: users and times come from --stages or --rate; leave it out, as well as "
+        "LOCUST_RUN_TIME and `run-time` in Locust's configuration files."
     ) in said

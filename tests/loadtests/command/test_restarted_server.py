@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from enginebench.settings.schema import UserMistake
 from enginebench.settings.system import free_port
 from loadtests.harness.command.restarted_server import RestartedServer, fill
 from loadtests.harness.command.server_process import ServerFailed
+from tests.support.servers.served import until
 
 ROOT = Path(__file__).parents[3]
 SERVE = f"{sys.executable} -m enginebench serve fake -o ttft={{ttft}} -o tpot=0.001 --port {{port}}"
@@ -108,8 +108,5 @@ def test_the_group_ends_with_a_killed_starter(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     done = subprocess.run([sys.executable, "-c", code, str(log)], cwd=ROOT)
     assert done.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 30
     child = Path("/proc", log.read_text().strip(), "stat")
-    while child.exists() and child.read_text().split()[2] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not child.exists() or child.read_text().split()[2] == "Z", "the end of the process", 30)

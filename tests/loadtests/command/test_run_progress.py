@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from enginebench.records.metrics import REQUEST_METRICS
+from enginebench.records.run import RunMeta
 from enginebench.records.search import SearchRecord, SearchState
 from enginebench.records.stage import SECOND, Extent, Stage
 from enginebench.records.view import Distribution, Estimate, Finding, Missing, StageView
@@ -47,38 +48,33 @@ STAGES = (
 )
 
 
+PLANNED = dataclasses.replace(META, plan=(STAGES[0].plan,) * 2, stages=STAGES)
+BY_COUNT = dataclasses.replace(plan(), window=Extent(100, "requests"), name="200 prompt tokens")
+COUNTED = dataclasses.replace(META, plan=(BY_COUNT,) * 4, stages=(Stage(0, BY_COUNT, 0, 5),))
+GROWTH = {"by": "growth", "search_seconds": 60.0}
+GROWING = dataclasses.replace(META, workload={**META.workload, **GROWTH}, stages=STAGES)
+
+
+def in_stage(steady_start: int | None = 37 * SECOND, steady_end: int | None = None) -> RunMeta:
+    second = dataclasses.replace(STAGES[1], steady_start=steady_start, steady_end=steady_end)
+    return dataclasses.replace(PLANNED, stages=(STAGES[0], second))
+
+
 @pytest.mark.parametrize(
-    ("stage", "at", "share", "text"),
+    ("meta", "at", "share", "text"),
     [
-        pytest.param(
-            dataclasses.replace(STAGES[1], steady_start=None), 34, 0.55, "warming up, 27 s left", id="warm-up"
-        ),
-        pytest.param(STAGES[1], 46, 0.75, "measuring, 15 s left", id="window"),
-        pytest.param(dataclasses.replace(STAGES[1], steady_end=1), 62, 1.0, "waiting for answers", id="hold"),
+        pytest.param(in_stage(steady_start=None), 34, 0.55, "stage 2/2, 2 users, warming up, 27 s left", id="warm-up"),
+        pytest.param(PLANNED, 46, 0.75, "stage 2/2, 2 users, measuring, 15 s left", id="window"),
+        pytest.param(in_stage(steady_end=1), 62, 1.0, "stage 2/2, 2 users, waiting for answers", id="hold"),
+        pytest.param(COUNTED, 9, 0.125, "stage 1/4, 200 prompt tokens, measuring", id="a stage in requests"),
+        pytest.param(GROWING, 45, 0.75, "2 users, measuring", id="of users who grow, the share of the time"),
+        pytest.param(META, 12, 1.0, "last answers", id="after the last stage"),
     ],
 )
-def test_progress_says_where_the_run_stands(stage: Stage, at: int, share: float, text: str) -> None:
-    meta = dataclasses.replace(META, plan=(STAGES[0].plan,) * 2, stages=(STAGES[0], stage))
+def test_progress_says_where_the_run_stands(meta: RunMeta, at: int, share: float, text: str) -> None:
     found, said = where_it_stands(meta, at * SECOND, LiveDocument())
     assert found == pytest.approx(share)
-    assert said.startswith(f"stage 2/2, 2 users, {text}, 0 requests, 0 failed")
-
-
-def test_a_stage_in_requests_has_no_share_of_its_own() -> None:
-    by_count = dataclasses.replace(plan(), window=Extent(100, "requests"), name="200 prompt tokens")
-    meta = dataclasses.replace(META, plan=(by_count,) * 4, stages=(Stage(0, by_count, 0, 5),))
-    share, said = where_it_stands(meta, 9 * SECOND, LiveDocument())
-    assert share == 0.125
-    assert said.startswith("stage 1/4, 200 prompt tokens, measuring")
-
-
-def test_of_users_who_grow_the_share_is_that_of_the_time() -> None:
-    meta = dataclasses.replace(
-        META, workload={**META.workload, "by": "growth", "search_seconds": 60.0}, stages=(STAGES[0], STAGES[1])
-    )
-    share, said = where_it_stands(meta, 45 * SECOND, LiveDocument())
-    assert share == 0.75
-    assert said.startswith("2 users, measuring, 0 requests")
+    assert said.startswith(f"{text}, 0 requests")
 
 
 @pytest.mark.parametrize("state", ["running", "undecided"])
@@ -101,15 +97,9 @@ def test_a_terminal_of_80_columns_has_a_bar_and_a_line() -> None:
     assert lines[at + 1].endswith("…")
 
 
-def test_after_the_last_stage_the_last_answers_come_in() -> None:
-    share, said = where_it_stands(META, 12 * SECOND, LiveDocument())
-    assert (share, said.startswith("last answers, 0 requests")) == (1.0, True)
-
-
 def test_progress_shows_what_is_declared_of_the_current_stage_and_its_gravest_finding(tmp_path: Path) -> None:
-    meta = dataclasses.replace(META, plan=(STAGES[0].plan,) * 2, stages=STAGES)
     write_live(tmp_path, LIVE)
-    _, said = where_it_stands(meta, 46 * SECOND, read_live(tmp_path))
+    _, said = where_it_stands(PLANNED, 46 * SECOND, read_live(tmp_path))
     assert said.partition(" left, ")[2] == (
         f"{TOTAL}, TTFT p50 20.0 ms p99 failed, TPOT p50 20.0 ms p99 failed, output 12.0 tokens/s, "
         "goodput 0.500 req/s, warn: it was late (and 1 more)"
@@ -118,6 +108,5 @@ def test_progress_shows_what_is_declared_of_the_current_stage_and_its_gravest_fi
 
 def test_before_its_window_a_stage_has_no_numbers(tmp_path: Path) -> None:
     assert read_live(tmp_path) == LiveDocument()
-    meta = dataclasses.replace(META, plan=(STAGES[0].plan,) * 2, stages=STAGES)
-    _, said = where_it_stands(meta, 46 * SECOND, dataclasses.replace(LIVE, stages=()))
+    _, said = where_it_stands(PLANNED, 46 * SECOND, dataclasses.replace(LIVE, stages=()))
     assert said.endswith(TOTAL)

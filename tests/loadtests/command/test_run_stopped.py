@@ -10,24 +10,20 @@ import psutil
 
 from enginebench.records.files import read_meta, read_requests
 from loadtests.harness.command.server_process import LOCUST
-from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+from tests.support.loadtests.run_command import start_run
+from tests.support.servers.served import until
 
 
 def running(runs: Path, stages: str = "3", seconds: str = "300") -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A run in the middle of its last stage, and all processes under it."""
-    process = subprocess.Popen(
-        [*RUN, "--engine", "fake", "-o", "ttft=0.02", "--stages", stages, "--stage-seconds", seconds, "--runs", runs],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    deadline = time.monotonic() + 60
+    words = ("concurrent", "--engine", "fake", "-o", "ttft=0.02", "--stages", stages, "--stage-seconds", seconds)
+    process = start_run(*words, "--runs", runs)
     last = len(stages.split(",")) - 1
-    while sum(one.stage == last for folder in runs.iterdir() for one in read_requests(folder)) < 5:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def answered() -> int:
+        return sum(one.stage == last for folder in runs.iterdir() for one in read_requests(folder))
+
+    until(lambda: answered() >= 5, "five requests of the last stage", 60)
     children = psutil.Process(process.pid).children(recursive=True)
     assert {LOCUST[-1], "serve"} <= {word for child in children for word in child.cmdline()}
     return process, children
@@ -66,14 +62,8 @@ def test_a_run_whose_locust_was_killed_is_reported_and_leaves_with_2(tmp_path: P
 
 def test_ctrl_c_while_the_report_is_made_leaves_a_sentence(tmp_path: Path) -> None:
     """A terminal sends it to all processes of the foreground."""
-    process = subprocess.Popen(
-        [*RUN, "--engine", "fake", "--stages", "2", "--stage-seconds", "3", "--runs", tmp_path],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-        start_new_session=True,
-    )
+    words = ("concurrent", "--engine", "fake", "--stages", "2", "--stage-seconds", "3", "--runs", tmp_path)
+    process = start_run(*words, group=True)
     started: list[psutil.Process] = []
     while not any("report" in command_line(one) for one in started):
         assert process.poll() is None
@@ -90,26 +80,16 @@ def test_ctrl_c_while_the_report_is_made_leaves_a_sentence(tmp_path: Path) -> No
 
 
 def test_ctrl_c_in_a_search_prints_the_bracket_so_far(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [
-            *(*RUN[:-1], "capacity", "--engine", "fake", "-o", "ttft=0.02", "--output-tokens", "2", "--by", "rate"),
-            *("--slo", "ttft_p95=0.5", "--search-range", "20-40", "--search-seconds", "300", "--runs", str(tmp_path)),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    deadline = time.monotonic() + 120
+    process = start_run(
+        "capacity", "--engine", "fake", "-o", "ttft=0.02", "--output-tokens", "2", "--by", "rate",
+        "--slo", "ttft_p95=0.5", "--search-range", "20-40", "--search-seconds", "300", "--runs", tmp_path,
+    )  # fmt: skip
 
     def probes() -> int:
         begun = [read_meta(path.parent) for path in tmp_path.glob("*/meta.json")]
         return sum(len(meta.search.probes) for meta in begun if meta.search is not None)
 
-    while probes() < 1:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: probes() >= 1, "a probe", 120)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2

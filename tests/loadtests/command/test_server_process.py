@@ -20,6 +20,13 @@ from loadtests.harness.command.scenarios import find_scenario
 from loadtests.harness.command.server_process import PORTS, ServerFailed, ServerProcess, listen
 from servers.settings import ServerSettings
 
+(FAKE,) = contenders(["fake"], [])
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job.of(find_scenario("concurrent"), {"runs": str(tmp_path)}, 1, [])
+
 
 def test_the_first_free_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, listen([taken.getsockname()[1], 0]) as other:
@@ -51,11 +58,7 @@ def test_an_engine_is_served_on_port_8000_which_prometheus_and_the_other_command
     assert all(f":{port}" in targets.read_text() for port in PORTS)
 
 
-def test_the_first_port_is_used_where_it_is_free_and_another_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = Job.of(find_scenario("concurrent"), {"runs": str(tmp_path)}, 1, [])
-    (fake,) = contenders(["fake"], [])
+def test_the_first_port_is_used_where_it_is_free_and_another_is_said(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     said, urls = io.StringIO(), list[str]()
 
     def tested(job: Job, one: Any, url: str, folder: Path, *_: Any) -> MeasuredRun:
@@ -67,19 +70,17 @@ def test_the_first_port_is_used_where_it_is_free_and_another_is_said(
     monkeypatch.setattr(measured_run, "run_against", tested)
     monkeypatch.setattr(measured_run, "PORTS", ports)
     terminal = Terminal(Console(file=said, width=200))
-    measure(job, fake, Repeat(0, "a"), terminal)
+    measure(job, FAKE, Repeat(0, "a"), terminal)
     assert "Port" not in said.getvalue()
     with listen(ports[:1]):
-        measure(job, fake, Repeat(0, "a"), terminal)
+        measure(job, FAKE, Repeat(0, "a"), terminal)
     assert f"Port {ports[0]} is taken: the engine is served on port {ports[1]}." in said.getvalue()
     assert urls == [f"http://127.0.0.1:{port}" for port in ports]
 
 
 def test_a_server_that_ended_during_the_run_is_said_and_the_run_is_not_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job.of(find_scenario("concurrent"), {"runs": str(tmp_path)}, 1, [])
-    (fake,) = contenders(["fake"], [])
 
     def tested(*_: Any) -> MeasuredRun:
         (server,) = (child for child in psutil.Process().children() if "serve" in child.cmdline())
@@ -89,12 +90,11 @@ def test_a_server_that_ended_during_the_run_is_said_and_the_run_is_not_complete(
 
     monkeypatch.setattr(measured_run, "run_against", tested)
     said = io.StringIO()
-    assert not measure(job, fake, Repeat(0, "a"), Terminal(Console(file=said, width=200))).complete
+    assert not measure(job, FAKE, Repeat(0, "a"), Terminal(Console(file=said, width=200))).complete
     assert "fake: its server ended during the run; its output: " in said.getvalue()
 
 
-def test_a_lone_server_of_ours_is_called_by_the_engine_that_it_names(tmp_path: Path) -> None:
-    job = Job.of(find_scenario("concurrent"), {"runs": str(tmp_path)}, 1, [])
+def test_a_lone_server_of_ours_is_called_by_the_engine_that_it_names(job: Job, tmp_path: Path) -> None:
     with ServerProcess("fake", [], None, tmp_path / "server.log") as server:
         server.wait_until_ready(lambda _: None)
         (named,) = prepared(job, contenders([], [server.url]), 1)

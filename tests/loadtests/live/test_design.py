@@ -16,7 +16,7 @@ import pytest
 
 from enginebench.settings.system import free_port
 from loadtests.harness.client.dialects.endpoints import DIALECTS
-from tests.support.loadtests.locust_process import ROOT, start
+from tests.support.loadtests.locust_process import ROOT, with_page
 from tests.support.servers.scripted import Script, ScriptedServer
 
 ROOMS = ("enginebench", "loadtests")
@@ -95,33 +95,23 @@ def surfaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     metrics, kinds = records / "metrics.py", records / "findings" / "kinds.py"
     metrics.write_text(metrics.read_text().replace(METRIC_PLACE, METRIC_PLACE + METRIC))
     kinds.write_text(kinds.read_text() + KIND)
-    port, exporter = free_port(), free_port()
-    with ScriptedServer(Script(ttft=0.02)) as server:
-        locust = start(
-            server, folder, "--stages", "2", "--stage-seconds", "3", "--warm-up", "0.5", "--exporter",
-            f"127.0.0.1:{exporter}", "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart",
-            headless=False, cwd=program, scenario=program / "loadtests" / "concurrent.py", preparation=lambda: None,
-            environment={"PYTHONPATH": str(program)},
-        )  # fmt: skip
-        page = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)
-
-        def over() -> bool:
-            try:
-                return bool(page.get("/stats/requests").json()["state"] == "stopped")
-            except httpx.TransportError:  # not served yet
-                return False
-
-        locust.wait_until(over)
+    exporter = f"127.0.0.1:{free_port()}"
+    options = ("--stages", "2", "--stage-seconds", "3", "--warm-up", "0.5", "--exporter", exporter, "--autostart")
+    with (
+        ScriptedServer(Script(ttft=0.02)) as server,
+        with_page(
+            server, folder, *options, cwd=program, scenario=program / "loadtests" / "concurrent.py",
+            preparation=lambda: None, environment={"PYTHONPATH": str(program)},
+        ) as (locust, page),
+    ):  # fmt: skip
+        locust.wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
         tab = page.get("/stats/requests").json()["extended_stats"]
-        shown = {
+        return {
             "Locust's page": page.get("/").text + json.dumps(tab),
-            "exporter": httpx.get(f"http://127.0.0.1:{exporter}/metrics", trust_env=False).text,
+            "exporter": httpx.get(f"http://{exporter}/metrics", trust_env=False).text,
             "live.json": (locust.run / "live.json").read_text(),
             "progress line": python(program, LINE, locust.run),
         }
-        locust.process.terminate()
-        locust.wait()
-    return shown
 
 
 def test_a_declared_metric_reaches_every_live_surface(surfaces: dict[str, str]) -> None:

@@ -5,10 +5,10 @@ The server of a whole run: users/test_page.py, and, read by Prometheus, tests/an
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -39,64 +39,54 @@ class Scraped:
         gevent.sleep(self.seconds)
 
 
-@pytest.mark.parametrize(
-    ("pauses", "last"),
-    [
-        pytest.param([0.2, 0.0], 3, id="the third begins after the end"),
-        pytest.param([0.2, 1.2], 3, id="it is a second late"),
-    ],
-)
-def test_the_end_waits_for_a_scrape_that_begins_after_it(pauses: list[float], last: int) -> None:
-    page, port = Scraped(), free_port()
-    server = MetricsServer("127.0.0.1", port, page.families)
-    answers: list[str] = []
-
-    def scrape() -> None:
-        answers.append(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text)
-
-    pool = gevent.get_hub().threadpool
-    pool.apply(scrape)
-    gevent.sleep(pauses[0])
-    pool.apply(scrape)
-    late = gevent.spawn_later(pauses[1], pool.apply, scrape)
-    server.wait_for_scrape(30.0)
-    late.join()
-    server.close()
-    assert page.begun == last == len(answers)
-    assert answers[-1].splitlines()[-1] == f"scrape {last}.0"
-
-
-def test_a_scrape_that_began_before_the_end_is_not_the_last_one() -> None:
-    page, port = Scraped(seconds=0.4), free_port()
+@contextmanager
+def serving(seconds: float = 0.0) -> Iterator[tuple[Scraped, MetricsServer, Callable[[], str]]]:
+    """A page, its server, and a function that scrapes it from another thread."""
+    page, port = Scraped(seconds), free_port()
     server = MetricsServer("127.0.0.1", port, page.families)
 
     def scrape() -> str:
-        return httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        address = f"http://127.0.0.1:{port}/metrics"
+        answer: httpx.Response = gevent.get_hub().threadpool.apply(httpx.get, (address,), {"trust_env": False})
+        return answer.text
 
-    pool = gevent.get_hub().threadpool
-    pool.apply(scrape)
-    running = pool.spawn(scrape)
-    while page.begun < 2:
-        gevent.sleep(0.01)
-    after = gevent.spawn_later(1.0, pool.apply, scrape)  # when the running one has been answered
-    began = time.monotonic()
-    server.wait_for_scrape(30.0)
-    assert page.begun == 3
-    assert time.monotonic() - began >= 1.0
-    running.get()
-    after.join()
+    yield page, server, scrape
     server.close()
+
+
+@pytest.mark.parametrize("pause", [pytest.param(0.0, id="at once"), pytest.param(1.2, id="a second late")])
+def test_the_end_waits_for_a_scrape_that_begins_after_it(pause: float) -> None:
+    with serving() as (page, server, scrape):
+        scrape()
+        gevent.sleep(0.2)
+        scrape()
+        last = gevent.spawn_later(pause, scrape)
+        server.wait_for_scrape(30.0)
+        assert page.begun == 3
+        assert last.get().splitlines()[-1] == "scrape 3.0"
+
+
+def test_a_scrape_that_began_before_the_end_is_not_the_last_one() -> None:
+    with serving(seconds=0.4) as (page, server, scrape):
+        scrape()
+        running = gevent.spawn(scrape)
+        while page.begun < 2:
+            gevent.sleep(0.01)
+        after = gevent.spawn_later(1.0, scrape)  # when the running one has been answered
+        began = time.monotonic()
+        server.wait_for_scrape(30.0)
+        assert page.begun == 3
+        assert time.monotonic() - began >= 1.0
+        gevent.joinall([running, after])
 
 
 def test_where_nobody_scrapes_any_more_the_end_waits_for_two_intervals() -> None:
-    port = free_port()
-    server = MetricsServer("127.0.0.1", port, Scraped().families)
-    for _ in range(2):
-        gevent.get_hub().threadpool.apply(httpx.get, (f"http://127.0.0.1:{port}/metrics",), {"trust_env": False})
-    began = time.monotonic()
-    server.wait_for_scrape(30.0)
-    assert SLOW_SCRAPE <= time.monotonic() - began < 20.0
-    server.close()
+    with serving() as (_, server, scrape):
+        scrape()
+        scrape()
+        began = time.monotonic()
+        server.wait_for_scrape(30.0)
+        assert SLOW_SCRAPE <= time.monotonic() - began < 20.0
 
 
 NO_RUN = cast(LiveRun, None)  # whose metrics are not asked for
@@ -112,7 +102,7 @@ def test_an_address_in_use_is_a_mistake_where_it_was_asked_for() -> None:
 def test_where_the_default_port_is_taken_the_next_one_is_used_and_said(caplog: pytest.LogCaptureFixture) -> None:
     default = RunSettings().exporter
     assert default is not None
-    with contextlib.suppress(OSError), socket.create_server(default):
+    with suppress(OSError), socket.create_server(default):
         server = serve(default, NO_RUN, 0.0)
         if server is not None:
             server.close()

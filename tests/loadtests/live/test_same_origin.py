@@ -64,20 +64,10 @@ def test_a_name_that_is_given(name: str) -> None:
 @pytest.mark.parametrize("bound", ["127.0.0.1", "localhost", "::1", "", "0.0.0.0"])
 @pytest.mark.parametrize(
     "host",
-    [
-        "evil.example",
-        "evil.example:8089",
-        "127.0.0.1.evil.example:8089",
-        "127.0.0.1.nip.io",
-        "localhost.evil.example",
-        "localhost@evil.example",
-        "evil.example/localhost",
-        "localhost,evil.example",
-        "localhost:8089:evil.example",
-        "[::1].evil.example",
-        "",
-    ],
-)
+    ["evil.example", "evil.example:8089", "127.0.0.1.evil.example:8089", "127.0.0.1.nip.io", "localhost.evil.example",
+     "localhost@evil.example", "evil.example/localhost", "localhost,evil.example", "localhost:8089:evil.example",
+     "[::1].evil.example", ""],
+)  # fmt: skip
 def test_foreign_names(host: str, bound: str) -> None:
     assert ask(bound, host=host) == ("403", NAMES)
 

@@ -63,25 +63,19 @@ def test_a_stream_without_an_end_has_one_and_is_not_kept(heard: dict[str, Any], 
     ("limit", "pieces", "detail"),
     [
         pytest.param(
-            ("model_answer.MAX_CHUNKS", 100),
-            [HEAD, *[frame(token("a"))] * 200],
-            "the answer has more than 100 chunks",
+            ("model_answer.MAX_CHUNKS", 100), [HEAD, *[frame(token("a"))] * 200], "the answer has more than 100 chunks",
             id="chunks",
         ),
         pytest.param(
-            ("model_answer.MAX_CHUNKS", 100),
-            [HEAD, *[frame(LIKELIHOODS)] * 100],
-            "the answer has more than 100 chunks",
-            id="probabilities without tokens",
+            ("model_answer.MAX_CHUNKS", 100), [HEAD, *[frame(LIKELIHOODS)] * 100],
+            "the answer has more than 100 chunks", id="probabilities without tokens",
         ),
         pytest.param(
-            ("exchange.STREAM_LIMIT", 2**20),
-            [HEAD, *[frame(b": a comment\n" * 1000)] * 200],
-            "the answer is longer than 1 MB",
-            id="nothing but comments",
+            ("exchange.STREAM_LIMIT", 2**20), [HEAD, *[frame(b": a comment\n" * 1000)] * 200],
+            "the answer is longer than 1 MB", id="nothing but comments",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_stream_that_keeps_little_has_an_end_too(
     limit: tuple[str, int], pieces: list[bytes], detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,21 +117,17 @@ def test_a_frame_of_amazon_has_a_limit() -> None:
     [
         pytest.param(
             b"HTTP/1.1 307 Moved\r\nLocation: https://%s/\r\nContent-Length: 0\r\n\r\n" % (b"x" * 9999),
-            "redirected to https://xxx",
-            id="a redirect",
+            "redirected to https://xxx", id="a redirect",
         ),
         pytest.param(
             b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: 1\r\n\r\n." % (b"x" * 9999),
-            "asked for an event stream, got xxx",
-            id="a type",
+            "asked for an event stream, got xxx", id="a type",
         ),
         pytest.param(
-            until_close(b"data: " + b"x" * 9999 + b"\n\n"),
-            "an event cannot be read (Expecting",
-            id="an event",
+            until_close(b"data: " + b"x" * 9999 + b"\n\n"), "an event cannot be read (Expecting", id="an event",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_is_recorded_of_a_server_s_words_is_short(answer: bytes, detail: str) -> None:
     seen = observe(answer, CLOSED)
     assert (seen.detail or "").startswith(detail)

@@ -70,8 +70,7 @@ def observed(record: RequestRecord) -> dict[str, Any]:
 
 CHAT: list[Any] = [
     pytest.param(
-        [*WORDS, used(4)],
-        {"first": 1, "out": 1, "tpot": 20, "tokens": 4, "reported": None, "of_first": 1},
+        [*WORDS, used(4)], {"first": 1, "out": 1, "tpot": 20, "tokens": 4, "reported": None, "of_first": 1},
         id="a plain stream",
     ),
     pytest.param([*WORDS, used(9)], {"tokens": 9, "of_first": None}, id="more tokens than chunks"),
@@ -87,38 +86,31 @@ CHAT: list[Any] = [
     pytest.param([*WORDS, used(None)], {"tokens": None, "reported": None}, id="usage null"),
     pytest.param([*map(counting, (1, 2, 3))], {"tpot": 20, "tokens": 3, "of_first": 1}, id="cumulative usage"),
     pytest.param(
-        [*map(counting, (22, 23, 24)), reasoned(24, 21)],
-        {"tpot": 20, "tokens": 24, "unseen": 21, "of_first": 1},
+        [*map(counting, (22, 23, 24)), reasoned(24, 21)], {"tpot": 20, "tokens": 24, "unseen": 21, "of_first": 1},
         id="cumulative usage that begins with hidden reasoning",
     ),
     pytest.param(
         [*[detail(type="reasoning.text", text="hm")] * 4, *WORDS, used(8)],
-        {"first": 1, "out": 5, "tpot": 20, "tokens": 8, "unknown": None},
-        id="reasoning_details",
+        {"first": 1, "out": 5, "tpot": 20, "tokens": 8, "unknown": None}, id="reasoning_details",
     ),
     pytest.param(
         [delta(reasoning="hm", reasoning_details=[{"type": "reasoning.text", "text": "hm"}]), token("a")],
-        {"first": 1, "out": 2, "chunks": 2, "text": "hma"},
-        id="reasoning under two names",
+        {"first": 1, "out": 2, "chunks": 2, "text": "hma"}, id="reasoning under two names",
     ),
     pytest.param(
         [detail(type="reasoning.summary", summary="hm"), *WORDS, used(5)],
-        {"first": 1, "out": 2, "tpot": 20, "unknown": None},
-        id="a summary of the reasoning",
+        {"first": 1, "out": 2, "tpot": 20, "unknown": None}, id="a summary of the reasoning",
     ),
     pytest.param(
-        [detail(type="reasoning.encrypted", data="QUJD"), *WORDS, used(4)],
-        {"first": 2, "out": 2, "tpot": 20},
+        [detail(type="reasoning.encrypted", data="QUJD"), *WORDS, used(4)], {"first": 2, "out": 2, "tpot": 20},
         id="encrypted reasoning is no text",
     ),
     pytest.param(
         [delta(musing="hm"), delta(musing="hm"), *WORDS, used(6)],
-        {"first": 1, "out": 3, "tpot": 20, "unknown": "musing"},
-        id="an unknown field",
+        {"first": 1, "out": 3, "tpot": 20, "unknown": "musing"}, id="an unknown field",
     ),
     pytest.param(
-        [delta(musing=[{"deep": {"down": "hm"}}], content=""), token()],
-        {"first": 1, "out": 2, "unknown": "down"},
+        [delta(musing=[{"deep": {"down": "hm"}}], content=""), token()], {"first": 1, "out": 2, "unknown": "down"},
         id="deep inside one",
     ),
     pytest.param(
@@ -128,25 +120,21 @@ CHAT: list[Any] = [
     ),
     pytest.param(
         [delta(role="assistant", id="x", type="text", index=3, annotations=[{"title": "x"}]), token()],
-        {"first": 2, "chunks": 1, "unknown": None},
-        id="metadata is no content",
+        {"first": 2, "chunks": 1, "unknown": None}, id="metadata is no content",
     ),
     pytest.param(
         [delta(audio={"id": "a", "transcript": "hi"})], {"first": 1, "out": 1, "text": "hi"}, id="spoken words"
     ),
     pytest.param(
         [delta(content=[{"type": "reasoning", "text": "hm"}]), delta(content={"text": "a"})],
-        {"first": 1, "out": 2, "text": "hma"},
-        id="parts of content with types",
+        {"first": 1, "out": 2, "text": "hma"}, id="parts of content with types",
     ),
     pytest.param(
         [delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]), token("yes")],
-        {"first": 1, "out": 2, "text": "hmyes"},
-        id="parts with reasoning inside, as Mistral's servers have it",
+        {"first": 1, "out": 2, "text": "hmyes"}, id="parts with reasoning inside, as Mistral's servers have it",
     ),
     pytest.param(
-        [*[delta(reasoning_content="hm")] * 2, *WORDS, reasoned(6, 2)],
-        {"tpot": 20, "reasoning": 2, "unseen": 0},
+        [*[delta(reasoning_content="hm")] * 2, *WORDS, reasoned(6, 2)], {"tpot": 20, "reasoning": 2, "unseen": 0},
         id="reasoning that is shown and counted",
     ),
     pytest.param(
@@ -160,8 +148,7 @@ CHAT: list[Any] = [
         [*think(5, "[THINK]", "[/THINK]"), reasoned(30, 21)], {"chunks": 6, "tpot": 4, "unseen": 0}, id="[THINK]"
     ),
     pytest.param(
-        [*[token()] * 9, reasoned(30, 21)],
-        {"tpot": 20, "tokens": 30, "unseen": 21, "reasoning": 21},
+        [*[token()] * 9, reasoned(30, 21)], {"tpot": 20, "tokens": 30, "unseen": 21, "reasoning": 21},
         id="hidden reasoning",
     ),
     pytest.param(
@@ -169,28 +156,24 @@ CHAT: list[Any] = [
     ),
     pytest.param(
         [*WORDS, used(4, reasoning_tokens=3, completion_tokens_details={"reasoning_tokens": None})],
-        {"tpot": 20, "unseen": 0, "reasoning": 3},
-        id="top level, and null in the details",
+        {"tpot": 20, "unseen": 0, "reasoning": 3}, id="top level, and null in the details",
     ),
     pytest.param(
         [*WORDS, reasoned(4, 21)], {"tpot": 20, "tokens": 4, "unseen": 0}, id="reasoning that is no part of it"
     ),
     pytest.param(
         [event({"choices": [], "prompt_filter_results": [{"text": "x"}]}), ROLE, token(), token(), used(2)],
-        {"first": 3, "out": 3, "tpot": 20, "tokens": 2},
-        id="Azure's first chunk",
+        {"first": 3, "out": 3, "tpot": 20, "tokens": 2}, id="Azure's first chunk",
     ),
     pytest.param(
         [token(), choice(content_filter_offsets={"start": 0}, content_filter_results={"hate": "safe"}), token()],
-        {"first": 1, "chunks": 2},
-        id="a filter's chunk without a delta",
+        {"first": 1, "chunks": 2}, id="a filter's chunk without a delta",
     ),
     pytest.param(
         [token(), choice(delta=None, finish_reason=""), choice(delta={}, finish_reason=7), token(), used(2)],
-        {"first": 1, "chunks": 2, "tpot": 60, "tokens": 2},
-        id="null deltas and odd finish reasons",
+        {"first": 1, "chunks": 2, "tpot": 60, "tokens": 2}, id="null deltas and odd finish reasons",
     ),
-]
+]  # fmt: skip
 
 
 def written(endpoint: Endpoint, events: list[bytes]) -> list[bytes]:
@@ -216,11 +199,7 @@ def stop(output: int) -> bytes:
 
 
 def completed(output: int, reasoning: int = 0) -> bytes:
-    usage = {
-        "input_tokens": 7,
-        "output_tokens": output,
-        "output_tokens_details": {"reasoning_tokens": reasoning},
-    }
+    usage = {"input_tokens": 7, "output_tokens": output, "output_tokens_details": {"reasoning_tokens": reasoning}}
     return named("response.completed", response={"status": "completed", "output": [], "usage": usage})
 
 
@@ -242,8 +221,7 @@ OTHERS: list[Any] = [
     pytest.param(
         "messages",
         [block(type="musing_delta", musing="hm"), block(type="signature_delta", signature="x"), block(text="a")],
-        {"first": 1, "out": 3, "chunks": 2, "unknown": "musing"},
-        id="messages: an unknown field",
+        {"first": 1, "out": 3, "chunks": 2, "unknown": "musing"}, id="messages: an unknown field",
     ),
     pytest.param(
         "responses", [*[part("output_text")] * 3, completed(0)], {"tokens": None, "reported": 0}, id="resp: 0"
@@ -252,25 +230,20 @@ OTHERS: list[Any] = [
         "responses", [*[part("output_text")] * 3, completed(2)], {"tokens": None, "reported": 2}, id="responses: few"
     ),
     pytest.param(
-        "responses",
-        [part("musing"), part("reasoning_summary_text"), *[part("output_text")] * 2, completed(4, 2)],
-        {"first": 1, "out": 3, "tpot": 20, "unseen": 0, "unknown": "musing"},
-        id="responses: an unknown field",
+        "responses", [part("musing"), part("reasoning_summary_text"), *[part("output_text")] * 2, completed(4, 2)],
+        {"first": 1, "out": 3, "tpot": 20, "unseen": 0, "unknown": "musing"}, id="responses: an unknown field",
     ),
     pytest.param("bedrock", [*[converse(text="a")] * 3, metadata(0)], {"tokens": None, "reported": 0}, id="bedrock: 0"),
     pytest.param(
         "bedrock",
         [converse(musing="hm"), converse(reasoningContent={"signature": "x"}), converse(text="a"), metadata(2)],
-        {"first": 1, "out": 3, "tpot": 40, "unknown": "musing"},
-        id="bedrock: an unknown field",
+        {"first": 1, "out": 3, "tpot": 40, "unknown": "musing"}, id="bedrock: an unknown field",
     ),
     pytest.param(
-        "completions",
-        [choice(text="a"), choice(text="b"), used(0) + finish() + DONE],
-        {"tokens": None, "reported": 0},
+        "completions", [choice(text="a"), choice(text="b"), used(0) + finish() + DONE], {"tokens": None, "reported": 0},
         id="completions: 0",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("endpoint", "events", "expected"), OTHERS)

@@ -16,7 +16,7 @@ from loadtests.harness.recording import otel
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
 from tests.support.analysis.synthetic import record as synthetic
 from tests.support.loadtests.locust_process import Locust, start
-from tests.support.servers.collector import Collector, collecting, values
+from tests.support.servers.collector import Collector, values
 from tests.support.servers.scripted import TIMING, Script, ScriptedServer
 
 Run = tuple[Locust, ScriptedServer, Collector, str]
@@ -25,7 +25,7 @@ Run = tuple[Locust, ScriptedServer, Collector, str]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """A run of two processes, whose first request fails."""
-    with ScriptedServer(Script(statuses=[500])) as server, collecting() as collector:
+    with ScriptedServer(Script(statuses=[500])) as server, Collector() as collector:
         locust = start(
             server, tmp_path_factory.mktemp("otel"), "--stages", "4", "--stage-requests", "20", "--otel",
             processes=2, environment={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},

@@ -136,10 +136,7 @@ def test_where_only_texts_can_be_counted_the_chat_template_is_known_from_usage()
 def test_what_cannot_be_counted_gets_a_sentence(
     endpoint: Endpoint, kind: Kind, file: Path | None, sentence: str
 ) -> None:
-    with (
-        ScriptedServer(Script(tokenizes=False)) as server,
-        pytest.raises(UserMistake, match=sentence),
-    ):
+    with ScriptedServer(Script(tokenizes=False)) as server, pytest.raises(UserMistake, match=sentence):
         source(server.url, "scripted-model", endpoint, kind, file)
 
 

@@ -23,6 +23,7 @@ from tests.support.servers import odd
 from tests.support.servers.odd import Odd, OddServer
 from tests.support.servers.odd import Script as OddScript
 from tests.support.servers.scripted import Script, ScriptedServer
+from tests.support.servers.wire_script import json_answer
 
 
 def target(url: str) -> Target:
@@ -55,30 +56,18 @@ def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: 
         assert asked.engine() is None
 
 
-def answer_once(server: socket.socket, answer: bytes) -> None:
-    connection, _ = server.accept()
-    with connection:
-        connection.recv(65536)
-        connection.sendall(answer)
-
-
 PAGES = ("/v1/models", "/tokenize", "/v1/engine")
 NO_PAGE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 DEADLINE = 0.3
-odd_pages = pytest.mark.parametrize(
+odd_pages = pytest.mark.parametrize(  # more of them: client/test_questions.py
     ("page", "is_slow"),
     [
         pytest.param(odd.closes, False, id="closes"),
-        pytest.param(odd.resets, False, id="resets"),
         pytest.param([NO_PAGE], False, id="404"),
         pytest.param([NO_PAGE, "close"], False, id="404 and the end of the connection"),
         pytest.param(odd.hangs, True, id="hangs"),
-        pytest.param(odd.trickles(odd.JSON_HEAD, 0.05), True, id="trickles"),
-        pytest.param(odd.endless_continue, True, id="100 Continue for ever"),
-        pytest.param(odd.endless_json, False, id="a list without end"),
         pytest.param([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<!doctype"], False, id="a web page"),
         pytest.param([b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n[1, 2]"], False, id="a list in place of an object"),
-        pytest.param([b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff"], False, id="no text"),
     ],
 )
 
@@ -147,32 +136,6 @@ def test_the_address_that_was_tried_is_shown(path: str, tried: str, way_out: str
             fitted(asked, Scenario(), RunSettings(model="mine"))
 
 
-def test_a_server_that_lists_no_model_asks_for_one() -> None:
-    with ScriptedServer(Script(models=())) as server, target(server.url) as asked:
-        with pytest.raises(UnreachableServer, match="--model"):
-            asked.model(None, CHAT)
-        assert asked.model("mine", CHAT) == "mine"
-
-
-def test_which_of_several_models_is_taken_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    with ScriptedServer(Script(models=("one", "two"))) as server, target(server.url) as asked:
-        assert asked.model(None, CHAT) == "one"
-        assert caplog.messages[-1] == f"{server.url} lists 2 models; one is tested. --model names another."
-
-
-def test_a_web_page_is_told_from_a_server_without_models() -> None:
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<!doctype html>"
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        served = pool.submit(answer_once, server, answer)
-        with (
-            target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked,
-            pytest.raises(UnreachableServer, match="is a web page: is there an OpenAI-compatible server"),
-        ):
-            asked.model(None, CHAT)
-        served.result(5)
-
-
 @pytest.mark.parametrize(
     "answers",
     [
@@ -181,6 +144,12 @@ def test_a_web_page_is_told_from_a_server_without_models() -> None:
     ],
 )
 def test_https_to_a_server_without_it_is_told_so(answers: list[bytes]) -> None:
+    def answer_once(server: socket.socket, answer: bytes) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         served = [pool.submit(answer_once, server, answer) for answer in answers]
         port = server.getsockname()[1]
@@ -193,17 +162,26 @@ def test_https_to_a_server_without_it_is_told_so(answers: list[bytes]) -> None:
             each.result(5)
 
 
-@pytest.mark.parametrize("listed", [True, False])
-def test_where_a_server_redirects_to_is_said(listed: bool) -> None:
-    answer = b"HTTP/1.1 308 Moved\r\nLocation: https://x/v1\r\nContent-Length: 0\r\n\r\n"
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        served = pool.submit(answer_once, server, answer)
-        with (
-            target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked,
-            pytest.raises(UnreachableServer, match="redirects to https://x/v1: give the final address"),
-        ):
-            asked.model(None, CHAT) if listed else asked.try_out(ASKED, CHAT)
-        served.result(5)
+MOVED = b"HTTP/1.1 308 Moved\r\nLocation: https://x/v1\r\nContent-Length: 0\r\n\r\n"
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<!doctype html>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "listed", "sentence"),
+    [
+        pytest.param(PAGE, True, "is a web page: is there an OpenAI-compatible server", id="a web page"),
+        pytest.param(json_answer("200 OK", {"data": []}), True, "lists no model .*with --model", id="no model"),
+        pytest.param(MOVED, True, "redirects to https://x/v1: give the final address", id="the list redirects"),
+        pytest.param(MOVED, False, "redirects to https://x/v1: give the final address", id="the endpoint does"),
+    ],
+)
+def test_another_address_is_told_from_a_server_without_models(answer: bytes, listed: bool, sentence: str) -> None:
+    with (
+        OddServer(Odd(chat=[answer], routes={"/v1/models": [answer]})) as server,
+        target(server.url) as asked,
+        pytest.raises(UnreachableServer, match=sentence),
+    ):
+        asked.model(None, CHAT) if listed else asked.try_out(ASKED, CHAT)
 
 
 ASKED = ModelRequest("m", (Message("user", "the"),), 16)

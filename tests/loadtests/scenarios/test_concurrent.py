@@ -9,16 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from enginebench.records.files import read_meta, read_requests
 from enginebench.records.load import Users
 from enginebench.settings.schema import settings_of
-from enginebench.settings.system import free_port
 from loadtests.harness.run.own_limits import PREFERRED_NICENESS
 from loadtests.harness.scenario import Scenario
-from tests.support.loadtests.locust_process import MS, Locust, answers, start
+from tests.support.loadtests.locust_process import MS, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -116,12 +113,17 @@ def test_users_do_not_send_their_first_request_in_one_instant(finished: Locust, 
 
 @pytest.mark.alone
 def test_fifty_users_spread_over_a_second_when_they_come_and_leave_as_quickly(tmp_path: Path) -> None:
+    """They ask the rows of a dataset, none of them twice."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"Question {n}?"}) + "\n" for n in range(1000)))
     script = Script(ttft=1.5, tokens=2)
     with ScriptedServer(script) as server:
-        locust = start(server, tmp_path, "--stages", "50,1", "--stage-seconds", "2.5")
+        locust = start(server, tmp_path, "--stages", "50,1", "--stage-seconds", "2.5", "--dataset", str(rows))
         locust.wait_until(lambda: locust.stage is not None and locust.stage.index == 1)
         script.ttft = 0.02
         locust.finish()
+        asked = [body["messages"][0]["content"] for body in server.bodies]
+    assert len(set(asked)) == len(asked) < 1000
     due = sorted(record.t_sched for record in locust.records)[:50]
     assert due[-1] - due[0] > 700 * MS
     crowded = max(sum(1 for other in due if one <= other < one + 50 * MS) for one in due)
@@ -201,38 +203,6 @@ def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_
     row = stats(tmp_path)["POST"]
     assert (row["num_requests"], row["num_failures"]) == (len(outcomes), 3)
     assert locust.process.returncode == 1, "Locust's own sign that requests failed"
-
-
-def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> None:
-    with ScriptedServer() as server, httpx.Client(base_url=f"http://127.0.0.1:{(port := free_port())}") as page:
-        locust = start(server, tmp_path, "--web-host", "127.0.0.1", "--web-port", str(port), headless=False)
-        try:
-            locust.wait_until(lambda: answers(page))
-            html = page.get("/").text
-            assert "stage_seconds" in html
-            assert "a secret" not in html
-            assert 'name="header"' not in html
-            for users in ("1", "2"):
-                asked = len(server.bodies)
-                form = {"host": server.url, "stages": users, "stage_seconds": "30", "no_stream": "false"}
-                assert page.post("/swarm", data=form).json()["success"]
-                locust.wait_until(lambda asked=asked: len(server.bodies) >= asked + 5)  # type: ignore[misc]
-                locust.wait_until(lambda: answered_in_the_newest_stage(page) >= 5)
-                page.post("/stop")
-            locust.wait_until(lambda: all(read_meta(run).stages[0].end for run in locust.runs.iterdir()))
-        finally:
-            locust.process.terminate()
-            locust.wait()
-    runs = sorted(locust.runs.iterdir(), key=lambda folder: read_meta(folder).started_at)
-    assert [read_meta(run).stages[0].load for run in runs] == [Users(1), Users(2)]
-    assert all((read_meta(run).stages[0].end or 0) < 30_000 * MS for run in runs)
-    assert sum(len(list(read_requests(run))) for run in runs) == len(server.bodies)
-
-
-def answered_in_the_newest_stage(page: httpx.Client) -> int:
-    """As the tab of Locust's page has it."""
-    (table,) = page.get("/stats/requests").json()["extended_stats"]
-    return int(table["data"][0]["answered"] or 0) if table["data"] else 0
 
 
 def test_a_think_time_that_outlasts_the_run_is_followed_by_no_request(server: ScriptedServer, tmp_path: Path) -> None:

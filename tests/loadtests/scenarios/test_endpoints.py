@@ -1,11 +1,9 @@
-"""A whole run through each API that is not OpenAI's, with its own credentials."""
+"""A whole run through an API that is not OpenAI's, with its own credentials. Other APIs: client/test_dialects.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from enginebench.records.metrics import BY_NAME
 from tests.support.loadtests.locust_process import start
@@ -15,23 +13,14 @@ from tests.support.servers.scripted import Script, ScriptedServer
 AWS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "a-secret", "AWS_REGION": "us-east-1"}
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "environment", "header", "value"),
-    [
-        pytest.param("messages", {"ANTHROPIC_API_KEY": "a-secret"}, "x-api-key", "a-secret", id="Messages"),
-        pytest.param("bedrock", AWS, "authorization", "AWS4-HMAC-SHA256 Credential=AKID/", id="Converse"),
-    ],
-)
-def test_a_run_through_another_api(
-    tmp_path: Path, endpoint: str, environment: dict[str, str], header: str, value: str
-) -> None:
+def test_a_run_through_another_api(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.1, engine=None, tokenizes=False)) as server:
         locust = start(
-            server, tmp_path, "--endpoint", endpoint, "--model", "a:model", "--stages", "2", "--stage-seconds", "1",
-            "--extra-body", '{"top_k": 5}', environment=environment,
+            server, tmp_path, "--endpoint", "bedrock", "--model", "a:model", "--stages", "2", "--stage-seconds", "1",
+            "--extra-body", '{"top_k": 5}', environment=AWS,
         ).finish()  # fmt: skip
         asked: list[dict[str, Any]] = server.bodies[1:]  # the first was tried before the run
-        assert all(sent[header].startswith(value) for sent in server.headers)
+        assert all(sent["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKID/") for sent in server.headers)
     records = locust.records
     assert len(records) == len(asked) > 2
     assert {body["top_k"] for body in asked} == {5}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -20,7 +19,7 @@ from loadtests.harness.schedule.retries import pause_before_retry
 from tests.support.loadtests.locust_process import CONCURRENT, MS, ROOT, Locust, start
 from tests.support.records import record
 from tests.support.servers.scripted import Script, ScriptedServer
-from tests.support.servers.served import RunningServer, served, until
+from tests.support.servers.served import served, until
 
 RATE = ROOT / "loadtests/rate.py"
 
@@ -102,28 +101,19 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
         assert re.search(r"(\d+) attempts were made for (\d+) logical requests, (\d+) of which", finding.evidence)
 
 
-@pytest.fixture(scope="module")
-def slow() -> Iterator[RunningServer]:
-    """The first token takes five seconds."""
-    with served("ttft=5", arguments=("--warm-up-tokens", "0")) as server:
-        yield server
-
-
 @pytest.mark.alone
-@pytest.mark.parametrize("load", [("--stages", "4"), ("--rate", "8")])
-def test_the_server_stops_computing_for_users_who_have_left(
-    slow: RunningServer, tmp_path: Path, load: tuple[str, str]
-) -> None:
-    """They wait for one second."""
-    before = slow.metric("generation_tokens_total")
-    locust = start(
-        slow, tmp_path, *load, "--stage-seconds", "3", "--warm-up", "0", "--patience", "1", "--stop-timeout", "5",
-        scenario=RATE if load[0] == "--rate" else CONCURRENT,
-    )  # fmt: skip
-    locust.wait_until(lambda: (slow.metric("requests_running") or 0) > 0)
-    locust.wait()
-    until(lambda: slow.metric("requests_running") == 0, "the server lets go of them", 2)
-    assert slow.metric("generation_tokens_total") == before
+def test_the_server_stops_computing_for_users_who_have_left(tmp_path: Path) -> None:
+    """They wait for one second, and the first token takes five."""
+    with served("ttft=5", arguments=("--warm-up-tokens", "0")) as slow:
+        before = slow.metric("generation_tokens_total")
+        locust = start(
+            slow, tmp_path, "--rate", "8", "--stage-seconds", "3", "--warm-up", "0", "--patience", "1",
+            "--stop-timeout", "5", scenario=RATE,
+        )  # fmt: skip
+        locust.wait_until(lambda: (slow.metric("requests_running") or 0) > 0)
+        locust.wait()
+        until(lambda: slow.metric("requests_running") == 0, "the server lets go of them", 2)
+        assert slow.metric("generation_tokens_total") == before
     outcomes = Counter((one.outcome, one.detail) for one in locust.records if one.outcome != "cut_off")
     assert outcomes.keys() == {("timeout", "the user left before the first token")}
     waited = [(one.t_end - one.t_sched) / 1e9 for one in locust.records if one.outcome == "timeout"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.loadtests.locust_process import ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 SINGLE = ROOT / "loadtests/single.py"
@@ -72,29 +72,3 @@ def test_lengths_given_by_flag_take_the_place_of_singles_own(tmp_path: Path) -> 
     assert len(locust.records) == asked
     assert {one.outcome for one in locust.records} == {"ok"}
     assert {one.worker for one in locust.records} == {"0", "1"}
-
-
-def test_warm_ups_and_windows_that_are_never_answered_end_at_their_bound(tmp_path: Path) -> None:
-    """Two runs at the same time, whose servers take a quarter of an hour for an answer: one from the beginning on, the
-    other from its window on. A stage's bound is ten seconds."""
-    options, script = ("--stages", "2", "--stop-timeout", "1", "--stage-seconds"), Script()
-    with ScriptedServer(Script(ttft=900)) as never, ScriptedServer(script) as server:
-        unserved = start(never, tmp_path / "warm-up", *options, "1")
-        unanswered = start(server, tmp_path / "window", *options, "4")
-        unanswered.wait_until(lambda: unanswered.stage is not None and unanswered.stage.steady_start is not None)
-        answered = len(server.bodies)
-        unanswered.wait_until(lambda: len(server.bodies) >= answered + 10)  # all in flight were sent in the window
-        script.ttft = 900
-        unserved.wait(90)
-        unanswered.wait(90)
-    (stage,) = unserved.meta.stages
-    assert stage.steady_start is not None
-    assert 10_000 * MS <= stage.steady_start < 15_000 * MS
-    assert (stage.unserved_users, stage.unanswered) == (2, 0)
-    assert [one.outcome for one in unserved.records] == ["cut_off", "cut_off"]
-    (stage,) = unanswered.meta.stages
-    assert stage.steady_end is not None
-    assert stage.end is not None
-    assert 10_000 * MS <= stage.end - stage.steady_end < 15_000 * MS
-    assert (stage.unserved_users, stage.unanswered) == (0, 2)
-    assert Counter(one.outcome for one in unanswered.records)["cut_off"] == 2

@@ -17,7 +17,6 @@ from enginebench.records.stage import SECOND
 from loadtests.harness.schedule.rates import arrival_times
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.loadtests.run_command import run_here
-from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served
 
 PROFILE = "20x5+80x2+20x9"
@@ -28,34 +27,20 @@ def disruption_of(run: Path) -> Disruption:
     return disruption
 
 
-def test_a_command_is_run_at_its_time_and_recorded_and_its_failure_is_told(tmp_path: Path) -> None:
-    with ScriptedServer(Script(ttft=0.02)) as server:
-        locust = start(
-            server, tmp_path, "--rate", "20", "--stage-seconds", "6", "--warm-up", "1",
-            "--command", f"3s echo said; touch {tmp_path}/done; exit 3", scenario=ROOT / "loadtests/failover.py",
-        )  # fmt: skip
-        output = locust.wait()
-    assert locust.process.returncode == 0, output
-    assert "ended with exit code 3" in output
-    assert (tmp_path / "done").exists()
-    assert (locust.run / "command.log").read_text() == "said\n"
-    (event,) = locust.meta.events
-    assert event.what.startswith("echo said")
-    assert event.t - locust.meta.stages[0].start == pytest.approx(3 * SECOND, abs=0.2 * SECOND)
-    assert disruption_of(locust.run).failed == 0
-
-
 def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
-    """By the command that serves the engine itself, and so knows which process to kill."""
+    """The program serves the engine itself, and so knows which process to kill. The failure of the command is told."""
     words = ["--engine", "fake", "-o", "ttft=0.05", "--rate", "20", "--stage-seconds", "16", "--warm-up", "1"]
-    words += ["--output-tokens", "4", "--command", "5s kill -KILL {engine}", "--allow-invalid"]
+    words += ["--output-tokens", "4", "--command", "5s echo said; kill -KILL {engine}; exit 3", "--allow-invalid"]
     done = run_here("run", "failover", *words, "--runs", tmp_path)
     assert done.exit_code == 0, done.stderr
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     meta = read_meta(folder)
     assert [event.what for event in meta.events[:2]] == ["server started", "server ready"]
     assert meta.events[0].t < meta.events[1].t < 0
-    assert meta.events[2].what.startswith("kill -KILL ")
+    assert meta.events[2].what.startswith("echo said; kill -KILL ")
+    assert meta.events[2].t - meta.stages[0].start == pytest.approx(5 * SECOND, abs=0.2 * SECOND)
+    assert "ended with exit code 3" in (folder / "locust.log").read_text()
+    assert (folder / "command.log").read_text() == "said\n"
     outcomes = Counter(one.outcome for one in read_requests(folder))
     assert outcomes["ok"] > 100
     outage = disruption_of(folder)

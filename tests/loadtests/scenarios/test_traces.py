@@ -196,14 +196,17 @@ def test_rows_that_are_left_out_are_counted() -> None:
     assert [read_trace(str(DATA / name)).left_out for name in ("burstgpt.csv", "mooncake.jsonl")] == [1, 0]
 
 
-def test_retries_of_a_run_are_not_played_as_arrivals(tmp_path: Path) -> None:
-    first = RequestRecord(
-        request_id="a", worker="0", scenario="rate", stage=0, outcome="rejected", t_sched=0, t_send=0, t_end=1,
-        planned_prompt_tokens=9, planned_output_tokens=5,
+def test_a_run_is_a_trace_without_its_retries(tmp_path: Path) -> None:
+    arrived = [record(n, n * n * SECOND // 800, prompt_tokens=30 + n, output_tokens=4 + n % 5) for n in range(30)]
+    again = msgspec.structs.replace(arrived[0], request_id="again", t_sched=SECOND // 2, attempt=1)
+    run = write_run(tmp_path / "run", meta_of(stages_of((2,), 3.0)), [*arrived, again], [])
+    planned = RequestRecord(
+        request_id="a", worker="1", scenario="rate", stage=0, outcome="rejected", t_sched=2 * SECOND,
+        t_send=2 * SECOND, t_end=2 * SECOND, planned_prompt_tokens=9, planned_output_tokens=5,
     )  # fmt: skip
-    again = msgspec.structs.replace(first, request_id="b", outcome="ok", t_sched=SECOND, t_send=SECOND, attempt=1)
-    (tmp_path / "requests-0.jsonl").write_text(first.to_line() + again.to_line())
-    assert rows(str(tmp_path)) == [(0, 9, 5, None)]
+    (run / "requests-1.jsonl").write_text(planned.to_line())
+    expected = [(one.t_sched / SECOND, one.prompt_tokens, one.output_tokens, None) for one in arrived]
+    assert rows(str(run)) == [*expected, (2, 9, 5, None)]
 
 
 def test_blocks_that_are_shared_are_the_same_text() -> None:
@@ -274,18 +277,6 @@ def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path) -> None
     assert all(one.output_tokens == one.planned_output_tokens for one in records)
     assert stage.steady_start == stage.start
     assert all(stage.start <= one.t_sched < (stage.steady_end or 0) for one in records), "all of it counts"
-
-
-def test_yesterdays_run_is_played_again(tmp_path: Path) -> None:
-    arrived = [record(n, n * n * SECOND // 800, prompt_tokens=30 + n, output_tokens=4 + n % 5) for n in range(30)]
-    first = write_run(tmp_path / "first", meta_of(stages_of((2,), 3.0)), arrived, [])
-    with ScriptedServer() as server:
-        again = start(server, tmp_path, "--trace", str(first), scenario=REPLAY).finish()
-    after = sorted(again.records, key=lambda one: one.t_sched)
-    gaps = [one.t_sched for one in arrived]
-    assert [one.t_sched - after[0].t_sched for one in after] == pytest.approx(gaps, abs=2)
-    assert [one.planned_prompt_tokens for one in after] == [one.prompt_tokens for one in arrived]
-    assert [one.planned_output_tokens for one in after] == [one.output_tokens for one in arrived]
 
 
 @pytest.mark.parametrize(("processes", "sessions"), [(1, 1), (2, 2)])

@@ -60,20 +60,9 @@ def test_the_same_seed_gives_the_same_arrivals_and_none_is_negative(process: str
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        "",
-        "weibull",
-        "gamma:cv=0",
-        "gamma:cv=-1",
-        "gamma:cv=many",
-        "gamma:cv=inf",
-        "gamma:cv=1e-200",
-        "gamma:cv=1e200",
-        "gamma:shape=2",
-        "poisson:cv=2",
-        "gamma:cv",
-    ],
-)
+    ["", "weibull", "gamma:cv=0", "gamma:cv=-1", "gamma:cv=many", "gamma:cv=inf", "gamma:cv=1e-200", "gamma:cv=1e200",
+     "gamma:shape=2", "poisson:cv=2", "gamma:cv"],
+)  # fmt: skip
 def test_an_unknown_process_or_parameter_gets_the_choices(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"arrivals are one of constant, poisson, gamma:cv=2, not"):
         gaps(wrong, RATE, Random(0))

@@ -14,10 +14,11 @@ from enginebench.records.search import SearchRecord
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Extent, Stage, StagePlan
 from loadtests.harness.schedule.search.capacity_estimate import Sample, crossing
-from loadtests.harness.schedule.search.capacity_search import CERTAIN, MIN_MET, Goal, Search
+from loadtests.harness.schedule.search.capacity_search import CERTAIN, MIN_MET, Search, SearchGoal
 from loadtests.harness.schedule.search.evidence import STAKES, ProbeOutcomes, Side, log_evidence
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.search.slices import ProbeSlices, ProcessSlices, slice_length
+from tests.support.records import record
 
 TTFT = Objective("ttft", 0.95, 0.5)
 SIDES: tuple[Side, Side] = ("below", "above")
@@ -70,22 +71,10 @@ def test_capacity_is_estimated_between_what_is_met_and_what_is_not() -> None:
     assert crossing(samples, 0.05) == pytest.approx(8.0, rel=0.05)
 
 
-def request(at: float, ttft: float, outcome: str = "ok", **more: float) -> RequestRecord:
+def request(at: float, ttft: float) -> RequestRecord:
     start = round(at * SECOND)
     first = start + round(ttft * SECOND)
-    return RequestRecord(
-        request_id="0-1",
-        worker="0",
-        scenario="capacity",
-        stage=0,
-        outcome=outcome,  # type: ignore[arg-type]
-        t_sched=start,
-        t_send=start,
-        t_first=first if outcome == "ok" else None,
-        t_last=first,
-        t_end=first,
-        **more,  # type: ignore[arg-type]
-    )
+    return record(t_sched=start, t_send=start, t_first=first, t_last=first, t_end=first)
 
 
 def stage_of(load: Rate | Users, start: int = 0) -> Stage:
@@ -129,7 +118,7 @@ def test_a_request_of_an_earlier_stage_is_not_counted() -> None:
 def searched(share: Callable[[float], float], most: int = 100_000, **goal: float | bool | tuple[float, ...]) -> Search:
     """A search on a server where independent requests miss the objective with probability `share(load)`."""
     goals = {"shares": (0.05,), "start": 1.0, "lowest": 1 / 16, "highest": 1000.0} | goal
-    search, rng, total = Search(Goal(**goals)), Random(7), 0  # type: ignore[arg-type]
+    search, rng, total = Search(SearchGoal(**goals)), Random(7), 0  # type: ignore[arg-type]
     while (probe := search.probe) is not None and total < most:
         bad = [int(rng.random() < share(probe.load)) for _ in range(probe.most_requests)]
         ended, n = None, 0
@@ -163,29 +152,23 @@ def test_a_search_ends_at_the_precision_asked(precision: float) -> None:
     assert (search.met or 0) < 0.528 < (search.missed or 9)
 
 
-def test_doubling_probes_end_as_soon_as_they_are_decided() -> None:
-    search = searched(lambda load: 0.0 if load <= 8 else 1.0)
-    doubling = [probe for probe in search.probes if probe.load in {1, 2, 4, 8, 16}][:5]
-    assert [probe.verdict for probe in doubling] == ["met"] * 4 + ["missed"]
-    assert all(probe.outcomes.total <= 30 for probe in doubling)
-
-
 def test_a_cold_start_does_not_hold_the_search_at_a_low_load() -> None:
     """Of the first 200 requests at the first load 15 are late: it goes on doubling from there."""
-    search = Search(Goal((0.05,), start=4.0))
+    search = Search(SearchGoal((0.05,), start=4.0))
     search.look(counts([int(k % 13 == 0) for k in range(200)]))
     assert search.probes[0].verdict == "undecided"
     loads = []
     while (probe := search.probe) is not None and probe.role == "locate":
         loads.append(probe.load)
         search.look(counts([int(probe.load > 20)] * probe.most_requests))
+        assert (search.met, search.missed) == (None, None), "what locates certifies nothing"
     assert loads[:3] == [8, 16, 32]
     assert min(loads) >= 8
 
 
 def test_a_stall_while_locating_does_not_send_the_next_probe_to_a_low_load() -> None:
     """As measured on a busy machine: a stall makes 6 of 30 requests late at 4 req/s, none is late from 8 to 32."""
-    search, loads = Search(Goal((0.05,), start=2.0)), []
+    search, loads = Search(SearchGoal((0.05,), start=2.0)), []
     while (probe := search.probe) is not None and probe.role == "locate":
         loads.append(probe.load)
         late = 0.2 if probe.load == 4 else float(probe.load > 33)
@@ -196,18 +179,9 @@ def test_a_stall_while_locating_does_not_send_the_next_probe_to_a_low_load() -> 
     assert low <= search.estimate <= high
 
 
-def test_what_locates_certifies_nothing() -> None:
-    search = Search(Goal((0.05,), start=4.0))
-    for _ in range(3):
-        assert search.probe is not None
-        assert search.probe.role == "locate"
-        search.look(counts([0] * 600))
-        assert (search.met, search.missed) == (None, None)
-
-
 def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
     """Two probes that were met, neither long enough for a certificate: together they certify the lower load."""
-    search = Search(Goal((0.05,)))
+    search = Search(SearchGoal((0.05,)))
     half = MIN_MET // 2 + 100
     for load, certified in ((10.0, None), (9.0, 9.0)):
         search._begin(load, "below")
@@ -220,7 +194,7 @@ def test_evidence_of_probes_at_higher_loads_counts_for_lower_ones() -> None:
 
 def test_a_probe_ends_as_soon_as_the_bracket_is_as_precise_as_asked() -> None:
     """The probe at 11 certifies the lower load of an earlier one, and so the bracket, before its own."""
-    search = Search(Goal((0.05,), precision=0.2))
+    search = Search(SearchGoal((0.05,), precision=0.2))
     search.missed = search.estimate = 14.0
     search._begin(10.0, "below")
     assert search.probe is not None
@@ -244,22 +218,15 @@ def test_numbers_of_users_are_whole_and_bracketed(capacity: int) -> None:
     assert requests(search) < 9000, "a borderline number of users is not probed before the bracket is known"
 
 
-def test_a_search_stays_in_its_range_and_certifies_its_end() -> None:
-    beyond = searched(lambda _: 0.0, highest=64)
-    assert (beyond.met, beyond.missed) == (64, None)
-    assert max(probe.load for probe in beyond.probes) == 64
-    below = searched(lambda _: 1.0)
-    assert (below.met, below.missed) == (None, 1 / 16)
-    assert min(probe.load for probe in below.probes) == 1 / 16
-
-
-@pytest.mark.parametrize(("start", "highest"), [(30.0, 500.0), (7.0, 12_345.0), (1.0, 10.4)])
-def test_an_end_that_is_no_round_number_is_reached(start: float, highest: float) -> None:
-    """30 / 64 has more digits than a load that is searched."""
+@pytest.mark.parametrize(("start", "highest"), [(4.0, 64.0), (30.0, 500.0), (7.0, 12_345.0), (1.0, 10.4)])
+def test_a_search_stays_in_its_range_and_certifies_its_end(start: float, highest: float) -> None:
+    """Also an end that is no round number: 30 / 64 has more digits than a load that is searched."""
     beyond = searched(lambda _: 0.0, start=start, lowest=start / 64, highest=highest)
     assert (beyond.met, beyond.missed) == (highest, None)
+    assert max(probe.load for probe in beyond.probes) == highest
     below = searched(lambda _: 1.0, start=start, lowest=start / 64, highest=highest)
     assert (below.met, below.missed) == (None, start / 64)
+    assert min(probe.load for probe in below.probes) == start / 64
     assert SearchPlan("users", (TTFT,), start, highest, 0.2, 600).goal().highest == math.floor(highest)
 
 
@@ -273,7 +240,7 @@ def test_an_end_that_is_no_round_number_is_reached(start: float, highest: float)
 def test_a_misleading_probe_at_an_end_of_the_range_does_not_hold_the_search_there(
     start: float, first: int, capacity: int
 ) -> None:
-    search, rng = Search(Goal((0.05,), start=start, lowest=1.0, highest=64.0, whole=True)), Random(7)
+    search, rng = Search(SearchGoal((0.05,), start=start, lowest=1.0, highest=64.0, whole=True)), Random(7)
     search.look(counts([first] * 20 + [0] * 4))
     while (probe := search.probe) is not None and len(search.probes) < 60:
         bad = [int(rng.random() < (0.001 if probe.load <= capacity else 0.6)) for _ in range(probe.most_requests)]
@@ -296,8 +263,8 @@ def test_any_of_several_objectives_may_be_missed() -> None:
     assert (search.met or 0) <= 8 < (search.missed or 0)
 
 
-def plan(by: str = "rate", seconds: float = 600, **more: float) -> SearchPlan:
-    return SearchPlan(by, (TTFT,), more.get("start", 4.0), more.get("highest", 4.0), 0.2, seconds)  # type: ignore[arg-type]
+def plan(by: str = "rate", seconds: float = 600, start: float = 4.0, highest: float = 4.0) -> SearchPlan:
+    return SearchPlan(by, (TTFT,), start, highest, 0.2, seconds)  # type: ignore[arg-type]
 
 
 def test_probes_become_stages_and_leave_a_trail() -> None:

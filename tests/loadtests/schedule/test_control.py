@@ -58,31 +58,23 @@ def test_a_window_in_time_has_its_planned_length_however_late_the_control_looks(
     assert control.stages[0].steady_end == 11 * S
 
 
-def test_the_warm_up_is_prolonged_until_every_user_has_had_an_answer() -> None:
-    control = begun(TIMED)
-    assert not control.update(5 * S, replace(ALL_SERVED, served=3))
-    assert not control.update(6 * S, replace(ALL_SERVED, users=3, served=3)), "the fourth user has not even started"
-    assert control.update(7 * S, ALL_SERVED)
-    assert (control.stages[0].steady_start, control.stages[0].unserved_users) == (7 * S, 0)
-
-
-def test_users_of_the_stage_before_that_are_still_leaving_are_waited_for() -> None:
-    control = begun(replace(TIMED, load=Users(2)))
-    assert not control.update(3 * S, replace(ALL_SERVED, users=4, served=2))
-    assert control.update(4 * S, replace(ALL_SERVED, users=2, served=2))
-
-
-def test_the_warm_up_ends_at_its_bound_and_says_how_many_users_were_unserved() -> None:
-    control = begun(TIMED)
-    assert not control.update(20 * S - 1, replace(ALL_SERVED, served=1))
-    assert control.update(20 * S, replace(ALL_SERVED, served=1))
-    assert (control.stages[0].steady_start, control.stages[0].unserved_users) == (20 * S, 3)
-
-
-def test_the_bound_never_shortens_the_warm_up_that_was_asked_for() -> None:
-    control = begun(replace(TIMED, warm_up=Extent(30.0)))
-    assert not control.update(29 * S, replace(ALL_SERVED, served=1))
-    assert control.update(30 * S, replace(ALL_SERVED, served=1))
+@pytest.mark.parametrize(
+    ("plan", "reports", "unserved"),
+    [
+        pytest.param(TIMED, [(5, 4, 3), (6, 3, 3), (7, 4, 4)], 0, id="every user has had an answer, and has started"),
+        pytest.param(
+            replace(TIMED, load=Users(2)), [(3, 4, 2), (4, 2, 2)], 0, id="users of the stage before have left"
+        ),
+        pytest.param(TIMED, [(19, 4, 1), (20, 4, 1)], 3, id="its bound"),
+        pytest.param(replace(TIMED, warm_up=Extent(30.0)), [(29, 4, 1), (30, 4, 1)], 3, id="not before its own length"),
+    ],
+)
+def test_the_warm_up_is_prolonged_until(plan: StagePlan, reports: list[tuple[int, int, int]], unserved: int) -> None:
+    """The last of these reports ends it: seconds, users, and how many of them were served."""
+    control = begun(plan)
+    changed = [control.update(at * S, replace(ALL_SERVED, users=users, served=served)) for at, users, served in reports]
+    assert changed == [False] * (len(reports) - 1) + [True]
+    assert (control.stages[0].steady_start, control.stages[0].unserved_users) == (reports[-1][0] * S, unserved)
 
 
 OPEN = StagePlan(Rate(8.0), Extent(2.0), Extent(8.0), bound=20.0)

@@ -51,25 +51,9 @@ def test_a_ramp_may_have_a_length_and_a_profile_lasts_as_long_as_its_stage() -> 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "ten",
-        "0,10",
-        "-5",
-        "10-1",
-        "10-20:0",
-        "1.5",
-        "20x",
-        "20x0",
-        "20x60x60",
-        "x60",
-        "20x5+2x25",
-        "5m",
-        "1h",
-        "20x1m30s",
-        "1,100-10:10",
-    ],
-)
+    ["", "ten", "0,10", "-5", "10-1", "10-20:0", "1.5", "20x", "20x0", "20x60x60", "x60", "20x5+2x25", "5m", "1h",
+     "20x1m30s", "1,100-10:10"],
+)  # fmt: skip
 def test_wrong_numbers_of_users_get_a_sentence_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="such as 10,20,40"):
         parse_users(text)
@@ -113,28 +97,9 @@ def test_rates_that_change(text: str, profile: Profile, mean: float, most: float
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "0",
-        "-1",
-        "many",
-        "4-1",
-        "1-4:0",
-        "nan",
-        "inf",
-        "2..",
-        "0..0",
-        "20x",
-        "0x5",
-        "5x0",
-        "1x2+",
-        "5+2x3",
-        "burst5",
-        "5x1+burst0",
-        "2m",
-        "500ms",
-        "1..2s",
-    ],
-)
+    ["0", "-1", "many", "4-1", "1-4:0", "nan", "inf", "2..", "0..0", "20x", "0x5", "5x0", "1x2+", "5+2x3", "burst5",
+     "5x1+burst0", "2m", "500ms", "1..2s"],
+)  # fmt: skip
 def test_wrong_rates_get_a_sentence_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match=r"requests per second above 0, such as 2,4,8, 1-20:1"):
         parse_rates(text)

@@ -24,19 +24,13 @@ def test_a_run_in_which_everything_is_refused_ends_with_the_servers_words(tmp_pa
     assert locust.meta.stages[0].steady_end is None, "stopped before the end of its window"
 
 
-def test_a_run_that_loses_its_access_ends(tmp_path: Path) -> None:
-    with ScriptedServer(Script(statuses=[200] * 30 + [401] * 10_000)) as server:
+def test_a_run_with_one_answer_among_the_first_goes_on_until_it_loses_its_access(tmp_path: Path) -> None:
+    """Outcomes that load explains: tests/loadtests/client/test_outcome.py."""
+    refused = [400] * 10 + [200] + [400] * 90  # for more than the seconds after which others end
+    with ScriptedServer(Script(statuses=refused + [401] * 10_000)) as server:
         locust = start(server, tmp_path, *STAGE)
         output = locust.wait(60)
     assert locust.process.returncode == 2, output
     assert "requests were all refused because access was denied (HTTP 401: " in output
-    assert len(locust.records) >= 50
-
-
-def test_a_run_with_one_answer_among_the_first_goes_on_to_its_end(tmp_path: Path) -> None:
-    """So do others whose outcomes load explains: tests/loadtests/client/test_outcome.py."""
-    with ScriptedServer(Script(statuses=[400] * 10 + [200] + [400] * 10_000)) as server:
-        locust = start(server, tmp_path, "--stages", "10", "--stage-seconds", "9")
-        output = locust.wait(60)
     assert "load does not explain" not in output
-    assert locust.meta.stages[0].steady_end is not None
+    assert len(locust.records) >= len(refused) + 20

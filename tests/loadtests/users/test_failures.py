@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import httpx
 import pytest
 
-from enginebench.settings.system import free_port
-from tests.support.loadtests.locust_process import answers, start
+from tests.support.loadtests.locust_process import start, with_page
 from tests.support.loadtests.run_command import run_here
 from tests.support.servers.scripted import ScriptedServer
 
@@ -74,22 +72,15 @@ def test_a_user_that_cannot_ask_ends_the_run(tmp_path: Path) -> None:
 
 def test_locusts_page_says_it(tmp_path: Path) -> None:
     own = scenario(tmp_path, "test_start")
-    with ScriptedServer() as server, httpx.Client(base_url=f"http://127.0.0.1:{(port := free_port())}") as page:
-        options = ("--web-host", "127.0.0.1", "--web-port", str(port))
-        locust = start(server, tmp_path, *options, scenario=own, headless=False)
-        try:
-            locust.wait_until(lambda: answers(page))
-            for _ in range(2):
-                answer = page.post("/swarm", data={"host": server.url, "stages": "2"}).json()
-                assert answer["success"] is False
-                assert answer["message"] == f"The test cannot start: {SAID.format(file=own)}"
-                locust.wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
-            nowhere = page.post("/swarm", data={"host": "http://127.0.0.1:9", "stages": "2"}).json()
-            assert not nowhere["success"]
-            assert "cannot reach http://127.0.0.1:9" in nowhere["message"]
-        finally:
-            locust.process.terminate()
-            locust.wait()
+    with ScriptedServer() as server, with_page(server, tmp_path, scenario=own) as (locust, page):
+        for _ in range(2):
+            answer = page.post("/swarm", data={"host": server.url, "stages": "2"}).json()
+            assert answer["success"] is False
+            assert answer["message"] == f"The test cannot start: {SAID.format(file=own)}"
+            locust.wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
+        nowhere = page.post("/swarm", data={"host": "http://127.0.0.1:9", "stages": "2"}).json()
+        assert not nowhere["success"]
+        assert "cannot reach http://127.0.0.1:9" in nowhere["message"]
 
 
 def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
@@ -99,23 +90,3 @@ def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert f"The test cannot start: {SAID.format(file=own)}" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        pytest.param(("--turn-tokens", "5"), "--turn-tokens has no effect without conversations", id="no effect"),
-        pytest.param(
-            ("--heade", "X: a-secret"), "unrecognized arguments: --heade", id="half a flag, maybe a secret one"
-        ),
-    ],
-)
-def test_a_mistake_in_the_command_line_gets_a_sentence(tmp_path: Path, options: tuple[str, str], sentence: str) -> None:
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, *options)
-        said = locust.wait()
-    assert locust.process.returncode == 2
-    assert sentence in said
-    assert "Traceback" not in said
-    assert not server.bodies
-    assert not (tmp_path / "runs").exists()

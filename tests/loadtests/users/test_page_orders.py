@@ -12,25 +12,18 @@ import httpx
 import psutil
 import pytest
 
+from enginebench.records.files import read_meta, read_requests
+from enginebench.records.load import Users
 from enginebench.settings.schema import settings_of
-from enginebench.settings.system import free_port
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run_settings import RunSettings
-from tests.support.loadtests.locust_process import Locust, start
+from tests.support.loadtests.locust_process import Locust, with_page
 from tests.support.servers.scripted import ScriptedServer
 
 SECRETS = ("the-api-key", "the-header")
 ROUTES = [
     *(("GET", path) for path in ("/", "/stats/requests", "/stats/report", "/exceptions", "/tasks", "/logs")),
-    *(
-        ("GET", path)
-        for path in (
-            "/assets/nothing.js",
-            "/enginebench/page.js",
-            "/enginebench/plan",
-            "/nowhere",
-        )
-    ),
+    *(("GET", path) for path in ("/assets/nothing.js", "/enginebench/page.js", "/enginebench/plan", "/nowhere")),
     *(("POST", path) for path in ("/swarm", "/stop", "/user", "/stats/reset")),
     ("OPTIONS", "/swarm"),
     ("HEAD", "/"),
@@ -53,30 +46,15 @@ class Page:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    port, folder = free_port(), tmp_path_factory.mktemp("page")
+    folder, keys = tmp_path_factory.mktemp("page"), {"ENGINEBENCH_API_KEY": "the-api-key"}
+    header = ("--header", "X-Secret: the-header")
     with (
         ScriptedServer() as named,
         ScriptedServer() as other,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
+        with_page(named, folder, *header, processes=2, environment=keys, clean=True) as (locust, client),
     ):
-        locust = start(
-            named, folder, "--web-port", str(port), "--header", "X-Secret: the-header", headless=False, processes=2,
-            environment={"ENGINEBENCH_API_KEY": "the-api-key"},
-        )  # fmt: skip
-        try:
-            locust.wait_until(lambda: answers(client))
-            yield Page(client, locust, named, other)
-        finally:
-            locust.process.terminate()
-            output = locust.wait()
-    assert "Traceback" not in output
-
-
-def answers(client: httpx.Client) -> bool:
-    try:
-        return bool(client.get("/worker-count").json()["worker_count"] == 2)
-    except httpx.TransportError:
-        return False
+        locust.wait_until(lambda: client.get("/worker-count").json()["worker_count"] == 2)
+        yield Page(client, locust, named, other)
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}], ids=str)
@@ -145,7 +123,7 @@ def test_no_path_and_no_secret_is_on_the_page(page: Page) -> None:
     assert '"runs"' not in html
 
 
-def test_keys_go_to_the_server_of_the_command_line_only(page: Page) -> None:
+def test_each_start_makes_a_run_of_its_own_and_keys_go_to_the_server_of_the_command_line_only(page: Page) -> None:
     """Other, named, other: whatever has run before."""
     for server, with_keys in ((page.other, False), (page.named, True), (page.other, False)):
         server.headers.clear()
@@ -158,3 +136,8 @@ def test_keys_go_to_the_server_of_the_command_line_only(page: Page) -> None:
         for secret in SECRETS:
             sent = [any(secret in value for value in headers.values()) for headers in server.headers]
             assert all(sent) if with_keys else not any(sent), secret
+    runs = list(page.locust.runs.iterdir())
+    page.locust.wait_until(lambda: all(read_meta(run).stages[0].end for run in runs))
+    assert [read_meta(run).stages[0].load for run in runs] == [Users(2)] * 3
+    on_their_way = sum(len(list(read_requests(run))) for run in runs) - len(page.named.bodies) - len(page.other.bodies)
+    assert 0 <= on_their_way <= 2 * len(runs), "a request of each user when it was stopped"

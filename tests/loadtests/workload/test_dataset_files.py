@@ -77,6 +77,8 @@ ANSWERED = text("Who?", 1, session="row 1")
                      [text("Who?", system="Be brief.")], id="OpenOrca"),
         pytest.param(jsonl({"prompt": "Who?", "prompt_id": "7", "messages": SPOKEN}),
                      [TraceRequest(None, None, messages=(("user", "Who?"), ("assistant", "I am.")))], id="UltraChat"),
+        pytest.param(jsonl({"messages": [{"role": "system", "content": "Be brief."}, SPOKEN[0]]}),
+                     [text("Who?", system="Be brief.")], id="messages"),
         pytest.param(jsonl({"prompt": SPOKEN[:1], "completion": SPOKEN[1:]}), [WHO], id="TRL"),
         pytest.param(jsonl({"prompt": "Who?", "max_tokens": 9}, {"prompt": "Who?", "output_tokens": "9"}),
                      [text("Who?", 9)] * 2, id="other names and forms of a limit"),
@@ -203,9 +205,6 @@ def test_each_line_of_a_text_file_is_a_prompt(tmp_path: Path, name: str) -> None
                      "line 2 of PATH: `hash_ids` is not a list.", id="blocks as text"),
         pytest.param(jsonl({"input_length": 9.5, "output_length": 5}),
                      "row 1 of PATH: `9.5` is no whole number up to 10,000,000.", id="half a token of a prompt"),
-        pytest.param(jsonl({"timestamp": 0, "input_length": 9, "output_length": 5}, {"input_length": 9,
-                           "output_length": 5}), "row 2 of PATH: it has no time, and other rows have one.",
-                     id="a row without its time"),
         pytest.param(jsonl({"prompt": "a", "timestamp": 1}, {"prompt": "b"}),
                      "row 2 of PATH: it has no time, and other rows have one.", id="a prompt without its time"),
         pytest.param(jsonl({"prompt": "a", "session_id": "s"}, {"prompt": "b", "session_id": "s", "delay": 5}),
@@ -238,7 +237,7 @@ def test_a_row_is_refused_with_its_place_and_the_reason(tmp_path: Path, data: by
 def test_the_body_has_the_fields_of_the_row(tmp_path: Path, row: dict[str, Any], sent: dict[str, Any]) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(jsonl(row))
-    (ask, *_) = asks(replace(PLAIN, dataset=str(path)), count=2)
+    (ask, *_) = asks(PLAIN, count=2, dataset=dataset(str(path)))
     body = json.loads(ask.body)
     assert {name: body[name] for name in sent} == sent
     assert ask.record.prompt_id != asks(PLAIN, count=1)[0].record.prompt_id

@@ -14,9 +14,8 @@ import pytest
 
 from loadtests.harness.client.call import Call
 from loadtests.harness.scenario import Scenario, read
-from loadtests.harness.schedule.trace import TraceRequest
+from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.datasets import dataset as read_dataset
-from loadtests.harness.workload.workload import Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
 from tests.support.analysis.synthetic import record as synthetic
@@ -25,21 +24,14 @@ from tests.support.records import record
 
 ENDED = record()
 TRACES = ROOT / "tests/data/traces"
-ROWS: list[dict[str, object]] = [
-    {"prompt": "Who?", "output_tokens": 7},
-    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
-    {"prompt": "Where?", "other": 1},
-]
 
 
 def dataset(path: str) -> tuple[TraceRequest, ...]:
     return tuple(read_dataset(path).requests)
 
 
-def said(*texts: str, limit: int | None = None) -> TraceRequest:
-    """The last text is the user's, one before it the system's."""
-    roles = ("system", "user")[-len(texts) :]
-    return TraceRequest(None, limit, messages=tuple(zip(roles, texts, strict=True)))
+def said(text: str, limit: int | None = None) -> TraceRequest:
+    return TraceRequest(None, limit, messages=(("user", text),))
 
 
 def jsonl(folder: Path, rows: list[dict[str, object]]) -> str:
@@ -48,22 +40,14 @@ def jsonl(folder: Path, rows: list[dict[str, object]]) -> str:
     return str(path)
 
 
-def test_rows_are_prompts_or_conversations(tmp_path: Path) -> None:
-    assert dataset(jsonl(tmp_path, ROWS)) == (
-        said("Who?", limit=7),
-        said("Be brief.", "What?"),
-        said("Where?"),
-    )
-
-
 def test_missing_numbers_make_a_column_of_floats(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pl.DataFrame({"prompt": ["Who?", "Where?"], "output_tokens": [7.0, None]}).write_parquet(path)
     assert dataset(str(path)) == (said("Who?", limit=7), said("Where?"))
 
 
-def questions(tmp_path: Path, count: int) -> Workload:
-    return dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [{"prompt": f"Question {n}?"} for n in range(count)]))
+def questions(tmp_path: Path, count: int) -> Trace:
+    return read_dataset(jsonl(tmp_path, [{"prompt": f"Question {n}?"} for n in range(count)]))
 
 
 def question(ask: Call) -> str:
@@ -74,9 +58,9 @@ def question(ask: Call) -> str:
 @pytest.mark.parametrize(("processes", "rows"), [(1, 1000), (2, 1000), (4, 1000), (4, 3)])
 def test_a_process_sends_its_rows_once_before_any_twice(tmp_path: Path, processes: int, rows: int) -> None:
     """100 users, some of whom send many more requests than others."""
-    workload, rng = questions(tmp_path, rows), Random(3)
-    shares = [workload.rows_of(process, processes) for process in range(processes)]
-    users = [workload.requests_of(user, shares[user % processes]) for user in range(100)]
+    asked, rng = questions(tmp_path, rows), Random(3)
+    shares = [PLAIN.rows_of(asked, process, processes) for process in range(processes)]
+    users = [PLAIN.requests_of(user, shares[user % processes]) for user in range(100)]
     sent: list[list[str]] = [[] for _ in range(processes)]
     for turn in range(2000):
         of_process = [user for user in range(100) if user % processes == turn % processes]
@@ -93,41 +77,40 @@ def test_a_process_sends_its_rows_once_before_any_twice(tmp_path: Path, processe
 
 
 def test_the_order_is_the_seeds_and_the_same_for_every_engine(tmp_path: Path) -> None:
-    workload = questions(tmp_path, 50)
-    order = [question(ask) for ask in asks(workload, count=50)]
-    assert order == [question(ask) for ask in asks(workload, user=7, count=50)]
+    asked = questions(tmp_path, 50)
+    order = [question(ask) for ask in asks(PLAIN, count=50, dataset=asked)]
+    assert order == [question(ask) for ask in asks(PLAIN, user=7, count=50, dataset=asked)]
     assert order != sorted(order)
-    other = dataclasses.replace(workload, prompt_set="another")
-    assert order != [question(ask) for ask in asks(other, count=50)]
-    assert {ask.record.planned_output_tokens for ask in asks(workload)} == {16}
+    other = dataclasses.replace(PLAIN, prompt_set="another")
+    assert order != [question(ask) for ask in asks(other, count=50, dataset=asked)]
+    assert {ask.record.planned_output_tokens for ask in asks(PLAIN, dataset=asked)} == {16}
 
 
 def test_a_row_that_was_not_sent_is_sent_later(tmp_path: Path) -> None:
     """A user who leaves, a stage that asks for something else, arrivals that were built for a stage that has ended."""
-    workload = questions(tmp_path, 6)
-    rows = workload.rows_of(0, 1)
+    rows = PLAIN.rows_of(questions(tmp_path, 6))
     assert rows is not None
-    leaves, stays = workload.requests_of(0, rows), workload.requests_of(1, rows)
+    leaves, stays = PLAIN.requests_of(0, rows), PLAIN.requests_of(1, rows)
     unsent, sent = question(leaves.next({})), question(stays.next({}))
     assert question(stays.next({"output_tokens": "9"})) == sent, "it was asked anew before it was sent"
     leaves.close()
     stays.answered(ENDED, "")
     assert question(stays.next({})) == unsent
-    arrivals = [question(workload.requests_of(number, rows).next({})) for number in range(3)]
+    arrivals = [question(PLAIN.requests_of(number, rows).next({})) for number in range(3)]
     rows.untake(2)
-    following = [question(workload.requests_of(number, rows).next({})) for number in range(3)]
+    following = [question(PLAIN.requests_of(number, rows).next({})) for number in range(3)]
     assert following[:2] == arrivals[1:]
     assert {unsent, sent, arrivals[0], *following} == {f"Question {n}?" for n in range(6)}
 
 
 def test_a_rows_own_limit_counts_before_the_scenarios(tmp_path: Path) -> None:
-    workload = dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [{"prompt": "Who?", "output_tokens": 7}]))
-    assert {body["max_tokens"] for body in bodies(workload)} == {7}
+    asked = read_dataset(jsonl(tmp_path, [{"prompt": "Who?", "output_tokens": 7}]))
+    assert {body["max_tokens"] for body in bodies(PLAIN, dataset=asked)} == {7}
 
 
 def test_rows_of_lengths_are_words_of_those_lengths(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"prompt_tokens": 100 * n, "output_tokens": n} for n in range(1, 6)]
-    asked = asks(dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [*rows, {"prompt_tokens": 90}])), count=60)
+    asked = asks(PLAIN, count=60, dataset=read_dataset(jsonl(tmp_path, [*rows, {"prompt_tokens": 90}])))
     pairs = Counter((one.record.planned_prompt_tokens, one.record.planned_output_tokens) for one in asked)
     assert pairs == dict.fromkeys([*((100 * n, n) for n in range(1, 6)), (90, 16)], 10)
     assert len({question(one) for one in asked}) == 60, "other words each time"

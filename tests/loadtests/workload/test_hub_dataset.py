@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,6 +12,8 @@ from enginebench.settings.schema import UserMistake
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.workload import hub_dataset
 from loadtests.harness.workload.datasets import dataset
+from tests.support.servers.odd import Odd, OddServer, Request
+from tests.support.servers.wire_script import Step, json_answer
 
 SPLITS = {
     "o/one": {"default": {"train": 250}},
@@ -27,59 +26,40 @@ SPLITS = {
 }
 
 
-class Viewer(BaseHTTPRequestHandler):
-    asked: list[str]
-    busy: int
-
-    def do_GET(self) -> None:
-        type(self).asked.append(self.path)
-        url = urlsplit(self.path)
-        asked = {name: values[0] for name, values in parse_qs(url.query).items()}
-        configs = SPLITS.get(asked["dataset"])
-        if asked["dataset"] == "o/gated" and self.headers["Authorization"] == "Bearer a-token":
-            configs = {"default": {"train": 1}}
-        if configs is None:
-            self._answer(401, {"error": "The dataset does not exist, or is not accessible without authentication."})
-        elif asked["dataset"] == "o/busy" and type(self).busy:
-            type(self).busy -= 1
-            self._answer(429, {"error": "Too many requests."})
-        elif url.path == "/splits":
-            named = [(config, split) for config, splits in configs.items() for split in splits]
-            parts = [{"dataset": asked["dataset"], "config": config, "split": split} for config, split in named]
-            self._answer(200, {"splits": parts, "pending": [], "failed": []})
-        else:
-            total, offset, length = configs[asked["config"]][asked["split"]], int(asked["offset"]), int(asked["length"])
-            assert length <= 100
-            cut = 1 if asked["dataset"] == "o/cut" else None
-            rows = [
-                {"row_idx": n, "row": {"prompt": f"row {n}"}, "truncated_cells": ["prompt"] if n == cut else []}
-                for n in range(offset, min(offset + length, total))
-            ]
-            self._answer(200, {"features": [], "rows": rows, "num_rows_total": total, "num_rows_per_page": 100})
-
-    def _answer(self, status: int, document: object) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def answer(request: Request) -> list[Step]:
+    url = urlsplit(request.path)
+    asked = {name: values[0] for name, values in parse_qs(url.query).items()}
+    configs = SPLITS.get(asked["dataset"])
+    if asked["dataset"] == "o/gated" and request.headers.get("authorization") == "Bearer a-token":
+        configs = {"default": {"train": 1}}
+    if configs is None:
+        error = "The dataset does not exist, or is not accessible without authentication."
+        return [json_answer("401 Unauthorized", {"error": error})]
+    if asked["dataset"] == "o/busy" and request.number <= 2:
+        return [json_answer("429 Too Many Requests", {"error": "Too many requests."})]
+    if url.path == "/splits":
+        named = [(config, split) for config, splits in configs.items() for split in splits]
+        parts = [{"dataset": asked["dataset"], "config": config, "split": split} for config, split in named]
+        return [json_answer("200 OK", {"splits": parts, "pending": [], "failed": []})]
+    total, offset, length = configs[asked["config"]][asked["split"]], int(asked["offset"]), int(asked["length"])
+    assert length <= 100
+    cut = 1 if asked["dataset"] == "o/cut" else None
+    rows = [
+        {"row_idx": n, "row": {"prompt": f"row {n}"}, "truncated_cells": ["prompt"] if n == cut else []}
+        for n in range(offset, min(offset + length, total))
+    ]
+    page = {"features": [], "rows": rows, "num_rows_total": total, "num_rows_per_page": 100}
+    return [json_answer("200 OK", page)]
 
 
 @pytest.fixture(autouse=True)
-def viewer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Viewer]]:
-    Viewer.asked, Viewer.busy = [], 2
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Viewer)
-    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    monkeypatch.setattr(hub_dataset, "VIEWER", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(hub_dataset, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(hub_dataset, "user_cache_path", lambda _: tmp_path)
-    monkeypatch.setenv("HF_TOKEN", "")
-    yield Viewer
-    server.shutdown()
-    server.server_close()
+def viewer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[OddServer]:
+    with OddServer(Odd(routes={"/splits": answer, "/rows": answer})) as server:
+        monkeypatch.setattr(hub_dataset, "VIEWER", server.url)
+        monkeypatch.setattr(hub_dataset, "PAUSES", (0.0, 0.0))
+        monkeypatch.setattr(hub_dataset, "user_cache_path", lambda _: tmp_path)
+        monkeypatch.setenv("HF_TOKEN", "")
+        yield server
 
 
 def texts(name: str) -> list[str]:
@@ -100,7 +80,7 @@ def texts(name: str) -> list[str]:
         pytest.param("hf:o/almost", range(4950), id="all of a few less than that many pages"),
     ],
 )
-def test_rows_are_those_of_the_split_and_are_kept(name: str, rows: list[int], viewer: type[Viewer]) -> None:
+def test_rows_are_those_of_the_split_and_are_kept(name: str, rows: list[int], viewer: OddServer) -> None:
     assert texts(name) == [f"row {number}" for number in rows]
     asked = len(viewer.asked)
     hub_dataset.hub_rows(name)

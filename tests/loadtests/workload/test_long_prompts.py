@@ -7,20 +7,16 @@ import dataclasses
 import json
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from time import thread_time
 
 import pytest
 
-from enginebench.records.stage import SECOND
 from loadtests.harness.client.stamped_connection import WRITE_BYTES, Connection
 from loadtests.harness.workload.prompt_source import LONG, PromptSource
 from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import prompt_id
 from tests.loadtests.workload.test_workload import A_TOKEN_A_WORD, PLAIN, asks
-from tests.support.loadtests.locust_process import ROOT, start
-from tests.support.servers.scripted import ScriptedServer
 
 COSTLY = PromptSource("words", 4, 6, tuple((word, len(word)) for word in WORDS))
 IDS = PromptSource("ids", 4, 6, A_TOKEN_A_WORD.words, ids=tuple(range(100, 1100)))
@@ -99,24 +95,3 @@ def test_long_prompts_differ_from_their_beginning_on() -> None:
 def test_a_prompt_of_token_ids_has_an_id_of_its_own() -> None:
     assert prompt_id((1, 2, 3)) == prompt_id((1, 2, 3))
     assert len({prompt_id(ids) for ids in ((1, 2, 3), (1, 2, 4), (12, 3), (1, 23))}) == 4
-
-
-@pytest.mark.alone
-def test_short_requests_keep_their_instants_beside_half_megabytes(tmp_path: Path) -> None:
-    classes = f"short: weight=19 prompt=40; long: weight=1 prompt={TOKENS}"
-    with ScriptedServer() as server:
-        locust = start(
-            server, tmp_path, "--rate", "60", "--stage-seconds", "8", "--warm-up", "2", "--classes", classes,
-            scenario=ROOT / "loadtests/rate.py",
-        )  # fmt: skip
-        output = locust.wait()
-    assert "Traceback" not in output, output
-    assert max(len(json.dumps(body)) for body in server.bodies) > 500_000
-    lags: dict[str, list[float]] = {name: [] for name in ("short", "long")}
-    for one in locust.records:
-        assert one.outcome == "ok"
-        assert one.t_send is not None
-        lags[one.request_class or ""].append((one.t_send - one.t_sched) / SECOND)
-    assert len(lags["long"]) > 10
-    late = sum(lag > 0.02 for lag in lags["short"]) / len(lags["short"])
-    assert late < 0.1, sorted(lags["short"])[-20:]

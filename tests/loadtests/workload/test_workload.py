@@ -11,6 +11,7 @@ from enginebench.records.request import RequestRecord
 from enginebench.settings.schema import write_list
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.sampling import Sampling
+from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.prompt_words import INSTRUCTION, START, WORDS
@@ -21,19 +22,15 @@ A_TOKEN_A_WORD = PromptSource(
     "words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), length_measured=True
 )
 PLAIN = Workload(
-    model="some-model",
-    endpoint="chat",
-    streamed=True,
-    prompt_tokens=Lengths("fixed", 40),
-    output_tokens=Lengths("fixed", 16),
-    source=A_TOKEN_A_WORD,
-    seed=0,
-    prompt_set="a set",
-)
+    model="some-model", endpoint="chat", streamed=True, prompt_tokens=Lengths("fixed", 40),
+    output_tokens=Lengths("fixed", 16), source=A_TOKEN_A_WORD, seed=0, prompt_set="a set",
+)  # fmt: skip
 
 
-def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[Call]:
-    one_user = workload.requests_of(user, workload.rows_of(0, 1))
+def asks(
+    workload: Workload, user: int = 0, count: int = 100, dataset: Trace | None = None, **of_the_stage: str
+) -> list[Call]:
+    one_user = workload.requests_of(user, workload.rows_of(dataset))
     found = []
     for _ in range(count):
         found.append(one_user.next(of_the_stage))
@@ -41,8 +38,8 @@ def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: st
     return found
 
 
-def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str, Any]]:
-    return [json.loads(ask.body) for ask in asks(workload, user, count)]
+def bodies(workload: Workload, user: int = 0, count: int = 100, dataset: Trace | None = None) -> list[dict[str, Any]]:
+    return [json.loads(ask.body) for ask in asks(workload, user, count, dataset)]
 
 
 def words(body: dict[str, Any]) -> list[str]:

@@ -82,8 +82,11 @@ BUSY: Answers = {
 
 
 def scraped(driver: Driver, **environment: str) -> dict[str, float]:
-    """Values by name and labels, as `name{gpu="0"}`."""
-    collector = GpuCollector(3600, [NvmlDriver(driver, environment)])
+    """Values by name and labels, as `name gpu`."""
+    return scraped_once(GpuCollector(3600, [NvmlDriver(driver, environment)]))
+
+
+def scraped_once(collector: GpuCollector) -> dict[str, float]:
     collector.start()
     try:
         return samples_of(collector)
@@ -171,11 +174,7 @@ def test_without_a_driver_there_is_nothing(error: int) -> None:
     def refuse() -> None:
         raise pynvml.NVMLError(error)
 
-    assert scraped(Driver({"nvmlInit": refuse})) == {}
-
-
-def test_without_a_gpu_there_is_nothing() -> None:
-    assert scraped(machine()) == {}
+    assert scraped(Driver({"nvmlInit": refuse})) == scraped(machine()) == {}, "nor without a GPU"
 
 
 def test_the_thread_goes_on_reading() -> None:

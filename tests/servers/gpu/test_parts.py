@@ -15,7 +15,7 @@ from servers.gpu.amd import AmdDriver
 from servers.gpu.collector import GpuCollector
 from servers.gpu.families import NoDriver
 from servers.gpu.nvml import NvmlDriver
-from tests.servers.gpu.test_collector import BUSY, Driver, machine, samples_of, scraped
+from tests.servers.gpu.test_collector import BUSY, Driver, machine, scraped, scraped_once
 
 
 def fields(**values: int) -> Callable[..., Any]:
@@ -35,12 +35,7 @@ def test_links_and_memory_errors() -> None:
     errors = {pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: 7, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: 1}
     linked = fields(NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX=3, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX=5)
     seen = scraped(
-        machine(
-            {
-                "nvmlDeviceGetFieldValues": linked,
-                "nvmlDeviceGetTotalEccErrors": lambda kind, since: errors[kind],
-            }
-        )
+        machine({"nvmlDeviceGetFieldValues": linked, "nvmlDeviceGetTotalEccErrors": lambda kind, since: errors[kind]})
     )
     assert seen["nvlink_sent_bytes_total 0"] == 3 * 1024
     assert seen["nvlink_received_bytes_total 0"] == 5 * 1024
@@ -72,11 +67,7 @@ def test_xid_errors_are_counted_by_device_and_number() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
 
     driver = machine(BUSY, BUSY)
-    driver._answers |= {
-        "nvmlEventSetCreate": list,
-        "nvmlDeviceRegisterEvents": register,
-        "nvmlEventSetWait": wait,
-    }
+    driver._answers |= {"nvmlEventSetCreate": list, "nvmlDeviceRegisterEvents": register, "nvmlEventSetWait": wait}
     seen = scraped(driver)
     assert {key: value for key, value in seen.items() if "xid" in key} == {
         "xid_errors_total 0 31": 2,
@@ -117,18 +108,12 @@ def test_slices_have_the_memory_and_nothing_has_the_energy_of_their_device() -> 
     assert (seen["temperature_celsius 0"], seen["power_limit_watts 0"]) == (61, 700)
 
 
-def test_a_server_on_one_slice_reports_that_slice_and_its_device() -> None:
-    seen = scraped(sliced(), CUDA_VISIBLE_DEVICES="MIG-5")
-    assert [key for key in seen if key.startswith("memory_used")] == ["memory_used_bytes 0:5"]
-    assert "temperature_celsius 0" in seen
-
-
-def test_an_engine_on_one_slice_has_that_slice_and_its_device() -> None:
-    collector = GpuCollector(3600, [NvmlDriver(sliced(), {})], lambda: ("MIG-3",))
-    collector.start()
-    seen = samples_of(collector)
-    collector.stop()
-    assert [key for key in seen if key.startswith("memory_used")] == ["memory_used_bytes 0:3"]
+@pytest.mark.parametrize(("of", "part"), [("server", "5"), ("engine", "3")])
+def test_a_server_or_an_engine_on_one_slice_has_that_slice_and_its_device(of: str, part: str) -> None:
+    chosen = {"CUDA_VISIBLE_DEVICES": "MIG-5"} if of == "server" else {}
+    used = ("MIG-3",) if of == "engine" else None
+    seen = scraped_once(GpuCollector(3600, [NvmlDriver(sliced(), chosen)], lambda: used))
+    assert [key for key in seen if key.startswith("memory_used")] == [f"memory_used_bytes 0:{part}"]
     assert "temperature_celsius 0" in seen
 
 
@@ -201,11 +186,7 @@ class Amd:
 
 
 def test_amd_under_the_same_names() -> None:
-    collector = GpuCollector(3600, [AmdDriver(Amd(), {})])
-    collector.start()
-    seen = samples_of(collector)
-    collector.stop()
-    assert seen == {
+    assert scraped_once(GpuCollector(3600, [AmdDriver(Amd(), {})])) == {
         "info 6.12.12 0 Test Accelerator a1ff": 1,
         "utilization_ratio 0": 0.75,
         "memory_utilization_ratio 0": 0.4,

@@ -77,14 +77,6 @@ def test_usage_counts_the_prompt_as_tokenize_does(server: RunningServer) -> None
     assert server.ask(2, TEXT, prompt="Grüße!").json()["usage"]["prompt_tokens"] == counted["count"]
 
 
-def test_token_ids_are_a_prompt_too(server: RunningServer) -> None:
-    ids = server.client.post("/tokenize", json={"prompt": "hello"}).json()["tokens"]
-    for prompt in (ids, [ids], ["hello"], "hello"):
-        answer = server.ask(2, TEXT, prompt=prompt, echo=True).json()
-        assert answer["choices"][0]["text"] == "hello the quick"
-        assert answer["usage"]["prompt_tokens"] == 5
-
-
 def test_timing_tells_where_the_time_went(slow: RunningServer) -> None:
     for stream in (False, True):
         response = slow.ask(6, stream=stream)

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -37,15 +38,14 @@ def chat(text: str) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": 1}).encode()
 
 
-def test_the_fingerprint_changes_with_options_and_not_with_the_duration_of_the_start() -> None:
-    async def fingerprint(info: EngineInfo) -> str:
-        accepted = await Intake(ByteTokenizer(), ServerSettings()).accept(chat("hi"), "chat", info)
+async def test_the_fingerprint_changes_with_options_and_not_with_the_duration_of_the_start() -> None:
+    async def fingerprint(**changes: Any) -> str:
+        intake = Intake(ByteTokenizer(), ServerSettings())
+        accepted = await intake.accept(chat("hi"), "chat", replace(INFO, **changes))
         return str(accepted.wire._common["system_fingerprint"])
 
-    again = replace(INFO, startup={"load": 1.5})
-    other = replace(INFO, options={"threads": 4})
-    first, second, third = (asyncio.run(fingerprint(info)) for info in (INFO, again, other))
-    assert first == second != third
+    assert await fingerprint() == await fingerprint(startup={"load": 1.5})
+    assert await fingerprint() != await fingerprint(options={"threads": 4})
 
 
 class TokenizerWithStart(ByteTokenizer):
@@ -59,7 +59,7 @@ class TokenizerWithStart(ByteTokenizer):
 
 
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), TokenizerWithStart()])
-def test_an_echo_is_the_prompt_with_and_without_log_probabilities(tokenizer: ByteTokenizer) -> None:
+async def test_an_echo_is_the_prompt_with_and_without_log_probabilities(tokenizer: ByteTokenizer) -> None:
     """The engine repeats all tokens but the first."""
 
     async def begins(**fields: object) -> tuple[str, list[str]]:
@@ -69,21 +69,18 @@ def test_an_echo_is_the_prompt_with_and_without_log_probabilities(tokenizer: Byt
         assert isinstance(accepted.wire, TextWire)
         return accepted.wire._echo, accepted.wire._first
 
-    assert asyncio.run(begins()) == ("Hi", [])
+    assert await begins() == ("Hi", [])
     with_start = isinstance(tokenizer, TokenizerWithStart)
-    assert asyncio.run(begins(logprobs=1)) == (("", ["<s>"]) if with_start else ("H", ["H"]))
+    assert await begins(logprobs=1) == (("", ["<s>"]) if with_start else ("H", ["H"]))
 
 
-def test_a_small_body_is_accepted_while_a_large_one_is_being_read() -> None:
-    async def work() -> None:
-        tokenizer = StuckTokenizer()
-        intake = Intake(tokenizer, ServerSettings())
-        large = asyncio.create_task(intake.accept(chat("x" * (2 * LARGE)), "chat", INFO))
-        assert await asyncio.to_thread(tokenizer.begun.wait, 10)
-        small = await intake.accept(chat("hi"), "chat", INFO)
-        assert small.request.prompt == "user: hi\nassistant:"
-        assert not large.done()
-        tokenizer.released.set()
-        assert len((await large).request.prompt_token_ids) > LARGE
-
-    asyncio.run(asyncio.wait_for(work(), 30))
+async def test_a_small_body_is_accepted_while_a_large_one_is_being_read() -> None:
+    tokenizer = StuckTokenizer()
+    intake = Intake(tokenizer, ServerSettings())
+    large = asyncio.create_task(intake.accept(chat("x" * (2 * LARGE)), "chat", INFO))
+    assert await asyncio.to_thread(tokenizer.begun.wait, 10)
+    small = await intake.accept(chat("hi"), "chat", INFO)
+    assert small.request.prompt == "user: hi\nassistant:"
+    assert not large.done()
+    tokenizer.released.set()
+    assert len((await large).request.prompt_token_ids) > LARGE

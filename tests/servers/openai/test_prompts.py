@@ -185,11 +185,7 @@ def test_where_the_template_is_found(
     ],
 )
 def test_what_a_template_refuses_is_the_clients_fault(
-    template: str | None,
-    messages: list[dict[str, str]],
-    sentence: str,
-    trained: tokenizers.Tokenizer,
-    tmp_path: Path,
+    template: str | None, messages: list[dict[str, str]], sentence: str, trained: tokenizers.Tokenizer, tmp_path: Path
 ) -> None:
     with pytest.raises(ApiError, match=sentence) as refusal:
         ModelTokenizer(folder_with(tmp_path, trained, template)).render(messages)

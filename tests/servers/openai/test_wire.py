@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from engines.contract.base import TokenLogprob, Usage
 from engines.process.stream import ReceivedChunk
 from servers.openai.wire import ChatWire, Ending, TextWire
-
-if TYPE_CHECKING:
-    from openai.types import Completion
-    from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 ENDING = Ending("length", prompt_tokens=7, completion_tokens=5, queue=0.25, prefill=0.5, decode=1.5)
 TEXTS = [" plain", ' "quoted" \\ and / slashed', "\n\ttabs and \x00\x1f controls", " é漢字🙂", "\u2028", "\ud83d"]
@@ -30,22 +26,13 @@ def events(data: bytes) -> list[Any]:
     return [None if part == b"data: [DONE]" else json.loads(part.removeprefix(b"data: ")) for part in parts]
 
 
-def openai_chat(data: bytes) -> ChatCompletion:
-    from openai.types.chat import ChatCompletion
+def declared(kind: str, data: Any) -> Any:
+    """Read by the official client's own type, which is imported when it is first used."""
+    from openai import types
+    from openai.types import chat
 
-    return ChatCompletion.model_validate_json(data)
-
-
-def openai_chunk(data: Any) -> ChatCompletionChunk:
-    from openai.types.chat import ChatCompletionChunk
-
-    return ChatCompletionChunk.model_validate(data)
-
-
-def openai_text(data: bytes) -> Completion:
-    from openai.types import Completion
-
-    return Completion.model_validate_json(data)
+    kinds: dict[str, Any] = {"chat": chat.ChatCompletion, "chunk": chat.ChatCompletionChunk, "text": types.Completion}
+    return kinds[kind].model_validate_json(data) if isinstance(data, bytes) else kinds[kind].model_validate(data)
 
 
 def chat(**options: Any) -> ChatWire:
@@ -72,7 +59,7 @@ def test_chat_chunks_are_what_openai_declares() -> None:
     wire = chat()
     data = events(wire.opening() + wire.chunks([heard(" a"), heard(" b")]) + wire.closing(ENDING))
     assert data.pop() is None
-    parsed = [openai_chunk(chunk) for chunk in data]
+    parsed = [declared("chunk", chunk) for chunk in data]
     assert {chunk.id for chunk in parsed} == {wire.id}
     assert [chunk.choices[0].delta.role for chunk in parsed] == ["assistant", None, None, None]
     assert [chunk.choices[0].delta.content for chunk in parsed] == ["", " a", " b", None]
@@ -95,9 +82,7 @@ def test_the_engines_own_figures_are_passed_on() -> None:
     assert finish["usage"] == counts | {"prompt_tokens_details": {"cached_tokens": 6}}
     assert [*finish["timing"].values()] == [0.25, 0.5, 1.5, 0.1, 0.2]
     assert [*finish["timing"]] == ["queue", "prefill", "decode", "engine_queue", "engine_first_token"]
-    whole = openai_chat(chat().whole([heard("x")], ending))
-    assert whole.usage is not None
-    assert whole.usage.prompt_tokens_details is not None
+    whole = declared("chat", chat().whole([heard("x")], ending))
     assert whole.usage.prompt_tokens_details.cached_tokens == 6
 
 
@@ -120,12 +105,11 @@ def test_continuous_usage_counts_along() -> None:
 
 
 def test_an_answer_in_one_piece_is_what_openai_declares() -> None:
-    answer = openai_chat(chat().whole([heard(one) for one in TEXTS[:5]], ENDING))
+    answer = declared("chat", chat().whole([heard(one) for one in TEXTS[:5]], ENDING))
     assert answer.choices[0].message.content == "".join(TEXTS[:5])
     assert answer.choices[0].finish_reason == "length"
-    assert answer.usage is not None
     assert answer.usage.total_tokens == 12
-    completion = openai_text(text(echo="so: ").whole([heard("a"), heard("b")], ENDING))
+    completion = declared("text", text(echo="so: ").whole([heard("a"), heard("b")], ENDING))
     assert completion.choices[0].text == "so: ab"
 
 
@@ -139,15 +123,14 @@ LOGPROBS = (TokenLogprob(" a", -0.5, ((" a", -0.5, None), (" é", -1.5, None))),
 
 def test_chat_log_probabilities() -> None:
     wire = chat()
-    whole = openai_chat(wire.whole([heard(" ab", 2, LOGPROBS)], ENDING))
-    assert whole.choices[0].logprobs is not None
-    first, second = whole.choices[0].logprobs.content or []
+    whole = declared("chat", wire.whole([heard(" ab", 2, LOGPROBS)], ENDING))
+    first, second = whole.choices[0].logprobs.content
     assert (first.token, first.logprob, first.bytes) == (" a", -0.5, [32, 97])
     assert [(one.token, one.logprob) for one in first.top_logprobs] == [(" a", -0.5), (" é", -1.5)]
     assert second.top_logprobs == []
     (streamed,) = events(wire.chunks([heard(" ab", 2, LOGPROBS)]))
     assert streamed["choices"][0]["logprobs"]["content"][0]["logprob"] == -0.5
-    openai_chunk(streamed)
+    declared("chunk", streamed)
 
 
 def test_text_log_probabilities_have_offsets_that_go_on_from_chunk_to_chunk() -> None:
@@ -157,7 +140,7 @@ def test_text_log_probabilities_have_offsets_that_go_on_from_chunk_to_chunk() ->
     assert one["choices"][0]["logprobs"]["text_offset"] == [3, 5]
     assert two["choices"][0]["logprobs"]["text_offset"] == [6, 8]
     assert one["choices"][0]["logprobs"]["top_logprobs"] == [{" a": -0.5, " é": -1.5}, {"b": -0.25}]
-    openai_text(wire.whole([heard(" ab", 2, LOGPROBS)], ENDING))
+    declared("text", wire.whole([heard(" ab", 2, LOGPROBS)], ENDING))
 
 
 def test_the_likeliest_of_two_tokens_with_one_text_is_shown() -> None:

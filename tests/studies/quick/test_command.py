@@ -18,6 +18,8 @@ import pytest
 from enginebench.analysis.summary.loading import summaries_of
 from enginebench.analysis.summary.run_summary import RunSummary
 from enginebench.records.files import read_meta
+from enginebench.records.load import Load, Rate, Users
+from enginebench.studies.quick import command
 from enginebench.studies.quick.discovery import FoundServer
 from loadtests.harness.command.server_process import LOCUST
 from tests.support.loadtests.run_command import ENVIRONMENT, run_here
@@ -125,6 +127,24 @@ def test_the_server_that_is_found_is_named(
     assert done.exit_code == 2
     assert f"Testing {server.url} (vLLM's port), model none such." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("text", "peak"), [("80", Users(80)), ("80users", Users(80)), ("10/s", Rate(10.0))])
+def test_a_peak_is_read_as_a_plan_reads_it(
+    text: str, peak: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Load | None] = []
+    monkeypatch.setattr(command, "_measured", lambda *_: True)
+    monkeypatch.setattr(command, "_tell", lambda folder, contender, peak: asked.append(peak))
+    done = run_here("quick", "http://127.0.0.1:9", "--peak", text, "--runs", tmp_path)
+    assert (done.exit_code, asked) == (0, [peak]), done.output
+
+
+def test_what_is_no_peak_is_refused_before_the_test(tmp_path: Path) -> None:
+    done = run_here("quick", "http://127.0.0.1:9", "--peak", "many", "--runs", tmp_path)
+    assert done.exit_code == 2
+    said = "--peak is a number of users such as 3000 or a rate such as 40/s, not `many`."
+    assert said in " ".join(done.stderr.split())
 
 
 def test_ctrl_c_gives_the_verdict_so_far_and_leaves_no_process_behind(server: RunningServer, tmp_path: Path) -> None:

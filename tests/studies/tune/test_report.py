@@ -3,6 +3,7 @@
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -14,10 +15,11 @@ from enginebench.records.view import Estimate
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.tune import course
 from enginebench.studies.tune.confirmation import Confirmation
-from enginebench.studies.tune.folder import RUN_LINES, RUNS, Goal
+from enginebench.studies.tune.folder import RUN_LINES, RUNS
+from enginebench.studies.tune.goals import GOALS, Goal
 from enginebench.studies.tune.report import tune_document
 from enginebench.studies.tune.runner import OutOfTime
-from enginebench.studies.tune.score import MEASURES, score_of, summary_of
+from enginebench.studies.tune.score import score_of, summary_of
 from loadtests.harness.command.contenders import Contender
 from loadtests.harness.command.measured_run import MeasuredRun, RunFailed
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, stages_of
@@ -118,7 +120,10 @@ def test_scores(goal: Goal, low: float, high: float, tmp_path: Path) -> None:
     """Four slots answer four users every 0.05 + 15 × 0.03 s."""
     score = score_of(summary_of(run(tmp_path / "run", 0.03)), goal, 2.0)
     assert low <= score <= high
-    assert goal in MEASURES
+
+
+def test_each_goal_has_its_scoring() -> None:
+    assert tuple(GOALS) == get_args(Goal)
 
 
 def test_a_run_within_nothing_has_less_than_the_least_score(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs whose numbers are given, without records: what comparisons and gates are made of."""
+"""Runs with given numbers and without records, as input for comparisons and gates."""
 
 import math
 import struct
@@ -19,7 +19,7 @@ REQUESTS = 10_000
 
 
 def view(load: float, numbers: Mapping[str, float | Estimate | None], **changes: Any) -> StageView:
-    """A stage of so many users. `numbers` are by key: `throughput`, `ttft p95`."""
+    """Return a stage of `load` users. The keys of `numbers` are such as `throughput` and `ttft p95`."""
     quantities = {"failure_share": Estimate(0.0, n=REQUESTS)}
     metrics: dict[str, Distribution] = dict.fromkeys(BY_NAME, EMPTY)
     for key, number in numbers.items():
@@ -32,7 +32,7 @@ def view(load: float, numbers: Mapping[str, float | Estimate | None], **changes:
         known = metrics[name].percentiles
         metrics[name] = replace(EMPTY, n=REQUESTS, mean=estimate.value, percentiles={**known, percentile: estimate})
     metrics = {name: _with_values(known) if known.n else known for name, known in metrics.items()}
-    for metric in REQUEST_METRICS:  # sent when they were due
+    for metric in REQUEST_METRICS:  # every request was sent when it was due
         if metric.since_due:
             metrics[metric.since_due] = metrics[metric.name]
     stage = StageView(
@@ -50,8 +50,8 @@ def view(load: float, numbers: Mapping[str, float | Estimate | None], **changes:
 
 
 def _with_values(distribution: Distribution) -> Distribution:
-    """Values with these percentiles: each stands for the requests below it, the highest for all above it too, which
-    failed if a percentile is among failed requests."""
+    """Add values with these percentiles. Each value stands for the requests below it, the highest one also for those
+    above it, which failed if a percentile is among failed requests."""
     known = sorted((PERCENTILES[name], each.value) for name, each in distribution.percentiles.items() if each.value)
     finite = [(nearest_rank(REQUESTS, q), value) for q, value in known if value < math.inf]
     if len(finite) == len(known):
@@ -87,7 +87,7 @@ def run(label: str, stages: Sequence[StageView], repeat: int = 0, **changes: Any
 
 
 def runs_of(label: str, load: float = 8, **values: Sequence[float | Estimate | None]) -> list[RunSummary]:
-    """A run for each of the values, with one stage; `ttft_p95=` stands for the key `ttft p95`."""
+    """Return a run with one stage for each value; `ttft_p95=` sets the key `ttft p95`."""
     by_key = {_key(name): of_name for name, of_name in values.items()}
     count = len(next(iter(by_key.values())))
     numbers = [{key: of_key[k] for key, of_key in by_key.items()} for k in range(count)]
@@ -104,7 +104,7 @@ def engine_of(label: str, load: float = 8, **values: Sequence[float | Estimate |
 
 
 def judged(objective: Objective, share: float, effective: float, answer: SloAnswer | None = None) -> Judgement:
-    """By a share of so many effective requests."""
+    """Return the judgement of a share among `effective` requests."""
     from enginebench.analysis.stats.intervals import clopper_pearson
     from enginebench.records.rules import answer_of
 

@@ -71,7 +71,7 @@ def capacity(
     unit: str = "users",
     engine: str = "mock",
 ) -> Capacity:
-    """Confirmed if the verdicts at its ends are."""
+    """Return a capacity, which is confirmed if the verdicts at its ends are."""
     verdicts = tuple(LoadVerdict((f"{at:g} {unit}",), at, slo) for at, slo in loads.items())
     ends = [slo.confirmed for at, slo in loads.items() if at in {load, beyond}]
     return Capacity(engine, unit, objectives, verdicts, load, beyond, bool(ends) and all(ends))
@@ -94,7 +94,7 @@ def share(slo: SloVerdict) -> Number:
 
 
 def quick() -> Document:
-    """One server; 8 users meet the SLO and 16 do not."""
+    """Return a document of one server: 8 users meet the SLO and 16 do not."""
     ttft, tpot, output = (0.048, 0.063, 0.0803, 1.5), (0.0165, 0.0212, 0.0271, 0.0302), (60.1, 183, 277, 279)
     rows: list[tuple[Cell, ...]] = [
         (Number(Estimate(at), "", "count"), slo, share(slo), seconds(a), seconds(b), Number(Estimate(c), "tokens/s"))
@@ -131,7 +131,7 @@ def load_figure(series: tuple[Series, ...], limit: float | None = 0.6) -> Figure
 
 
 def contenders() -> Document:
-    """Two servers: b sustains 24 users, a 10, which is not confirmed."""
+    """Two servers: b sustains 24 users, and a sustains 10, which is not confirmed."""
     b = capacity({8.0: verdict(98, 98), 24.0: verdict(403, 403), 28.0: verdict(20, 400, False)}, 24.0, 28.0, engine="b")
     a_loads = {10.0: verdict(141, 143, confirmed=False), 12.0: verdict(30, 140, False), 24.0: verdict(0, 279, False)}
     a = capacity(a_loads, 10.0, 12.0, engine="a")
@@ -180,7 +180,7 @@ def contenders() -> Document:
 
 
 def burst() -> Document:
-    """A burst that is not absorbed."""
+    """Return a document of a burst that is not absorbed."""
     points = tuple(
         Point(float(t), 0.05 if t < 30 or t > 150 else 0.05 + 0.3 * min(t - 30, 150 - t)) for t in range(200)
     )
@@ -201,7 +201,7 @@ def burst() -> Document:
 
 
 def gate() -> Document:
-    """One of three checks failed."""
+    """Return a document of a gate in which one of three checks failed."""
     rows: list[tuple[Cell, ...]] = []
     for result, metric, change in (
         ("regression", "TTFT p95", Estimate(1.21, 1.15, 1.28, 5)),

@@ -12,7 +12,7 @@ from enginebench.records.view import Estimate
 
 
 def queueing(rng: np.random.Generator, n: int, rho: float) -> Floats:
-    """Lognormal, each value correlated with the one before it."""
+    """Draw lognormal values, each correlated with the previous one."""
     shocks = rng.standard_normal(n + 200) * math.sqrt(1 - rho**2)
     return np.asarray(np.exp(scipy.signal.lfilter([1], [1, -rho], shocks)[200:]), dtype=np.float64)
 

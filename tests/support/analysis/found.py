@@ -1,4 +1,4 @@
-"""Runs of 200 requests, one every 100 ms, and the findings of what is changed in them."""
+"""Runs of 200 requests, one every 100 ms, and the findings that a change to them causes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ Change = Callable[[int, RequestRecord], RequestRecord]
 
 
 def every_100_ms(change: Change | None = None) -> list[RequestRecord]:
-    """200 requests, 140 of them in the window; each leaves 14 ms before the next."""
+    """Return 200 requests, 140 of them in the window; each ends 2 ms before the next one is due."""
     records = [record(k, k * 100 * MS, t_end=k * 100 * MS + 98 * MS, **_stamps(k)) for k in range(200)]
     return records if change is None else [change(k, one) for k, one in enumerate(records)]
 

@@ -1,4 +1,4 @@
-"""The view of a stage of 10 s with one user, steady from 2 s to 9 s, of given records."""
+"""The view of a stage from given records: 10 s with one user, steady from 2 s to 9 s."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Small results of other tools, written by hand: requests whose numbers can be worked out."""
+"""Small results of other tools, written by hand, whose numbers can be checked by hand."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ REQUESTS = 40
 
 
 def guidellm(path: Path, failed: int = 0, kept: int = REQUESTS) -> Path:
-    """Four streams. Each request is sent 0.25 s after the one before; TTFT 0.2 s, then 9 tokens in 0.9 s."""
+    """Write a result of four streams. Requests are sent 0.25 s apart; TTFT is 0.2 s, then 9 tokens come in 0.9 s."""
 
     def request(index: int) -> dict[str, Any]:
         sent = START + 0.25 * index
@@ -61,7 +61,7 @@ def guidellm(path: Path, failed: int = 0, kept: int = REQUESTS) -> Path:
 
 
 def aiperf(path: Path, failed: int = 0, cancelled: int = 0) -> Path:
-    """One request after the other, each sent 5 ms after it was due. TTFT 0.2 s, then 9 tokens in 0.9 s, then 10 ms."""
+    """Write single requests, each sent 5 ms after it was due. TTFT is 0.2 s, 9 tokens take 0.9 s, the end 10 ms."""
 
     def line(index: int) -> dict[str, Any]:
         start = round(START * 1e9) + index * 1_200_000_000
@@ -100,7 +100,10 @@ def aiperf(path: Path, failed: int = 0, cancelled: int = 0) -> Path:
 
 
 def vllm_bench(path: Path, **changes: Any) -> Path:
-    """Four at a time: TTFT 0.1 s, then 4 gaps of 0.05 s. `changes` replace fields; `None` leaves one out."""
+    """Write a result of four requests at a time, with a TTFT of 0.1 s and then 4 gaps of 0.05 s.
+
+    `changes` replace fields; `None` leaves one out.
+    """
     document: dict[str, Any] = {
         "date": "20261001-120000",
         "backend": "vllm",
@@ -126,7 +129,7 @@ def vllm_bench(path: Path, **changes: Any) -> Path:
 
 
 def benchmark_report(path: Path, tool: str = "inference-perf", stage: int = 0, **changes: Any) -> Path:
-    """A report of llm-d's format as YAML: 100 requests, TTFT 0.2 s at p50, in milliseconds as vLLM's converter has it.
+    """Write a report in llm-d's format as YAML: 100 requests, TTFT p50 0.2 s, in milliseconds like vLLM's converter.
 
     `changes` replace fields of `requests`, `latency` or `load`, or the `version`.
     """

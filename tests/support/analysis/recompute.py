@@ -1,4 +1,4 @@
-"""Every number of a summary once more, from the lines of a run: plain Python that shares no code with the analysis.
+"""Recompute every number of a summary from the lines of a run, in plain Python that shares no code with the analysis.
 
 It is slow and simple on purpose. Each function follows docs/metrics.md.
 """
@@ -18,7 +18,7 @@ FAILURE = ("http_error", "rejected", "timeout", "disconnected", "bad_stream", "d
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """Whole lines of finished requests only, in the order in which the schedule planned them."""
+    """Return the complete lines of finished requests, in the order of the schedule."""
     lines: list[Line] = []
     for path in folder.glob("requests*.jsonl"):
         text = path.read_text()
@@ -85,7 +85,7 @@ SENT, ANSWERED = ("send_lag", "connect", "client_lag"), ("delivery", "stall")
 
 
 def bound(line: Line, metric: str) -> tuple[float, bool]:
-    """Of a request that was cut off: its value or a lower bound, and whether it is a bound."""
+    """Return the value of a cut-off request or its lower bound, and whether it is a bound."""
     start = "t_sched" if metric.endswith("user") else "t_send"
     first = {"ttft": "t_first", "ttft_user": "t_first", "ttfo": "t_first_out"}.get(metric)
     if first is not None and line[first] is not None:
@@ -94,7 +94,7 @@ def bound(line: Line, metric: str) -> tuple[float, bool]:
 
 
 def counted(lines: list[Line], metric: str) -> list[tuple[float, bool]]:
-    """The values that the metric's percentiles are made of, and whether they are lower bounds."""
+    """Return the values from which the metric's percentiles are computed, and whether they are lower bounds."""
     if metric not in {*SENT, *ANSWERED}:
         return attempted(lines, metric)
     return [
@@ -110,7 +110,7 @@ def ended_well(line: Line) -> bool:
 
 
 def attempted(lines: list[Line], metric: str) -> list[tuple[float, bool]]:
-    """Values and whether they are lower bounds; failed requests have waited for ever."""
+    """Return values, and whether they are lower bounds; failed requests are infinite."""
     found = []
     for line in lines:
         if line["outcome"] == "cut_off":
@@ -124,19 +124,19 @@ def attempted(lines: list[Line], metric: str) -> list[tuple[float, bool]]:
 
 
 def percentile_of(values: list[tuple[float, bool]], percent: int) -> float | None:
-    """Nothing where it depends by more than 1 % on how long the stopped requests would have taken."""
+    """Return `None` if the stopped requests could change the percentile by more than 1 %."""
     least = nearest_rank([value for value, _ in values], percent)
     most = nearest_rank([math.inf if stopped else value for value, stopped in values], percent)
     return most if most <= 1.01 * least else None
 
 
 def nearest_rank(values: list[float], percent: int) -> float:
-    """In whole numbers, so that no float decides: the rank is percent · n / 100, rounded up."""
+    """Compute the rank, percent · n / 100 rounded up, in integers, so that rounding of floats cannot change it."""
     return sorted(values)[-(-percent * len(values) // 100) - 1]
 
 
 def token_stamps(line: Line) -> list[tuple[int, float]]:
-    """When each chunk came, and how many tokens it brought."""
+    """Return when each chunk arrived, and its number of tokens."""
     n = line["output_tokens"]
     if n is None or line["t_last"] is None:
         return []
@@ -167,7 +167,7 @@ def in_flight(lines: list[Line], start: int, end: int) -> float:
 
 
 def good(line: Line, metric: str, limit: float) -> bool | None:
-    """Whether a request met an objective; a request that was cut off only where that is known."""
+    """Return whether a request met an objective; `None` if it was cut off too early to tell."""
     if line["outcome"] == "cut_off":
         least, stopped = bound(line, metric)
         return False if least > limit else None if stopped else True
@@ -177,7 +177,7 @@ def good(line: Line, metric: str, limit: float) -> bool | None:
 
 @dataclass(frozen=True)
 class Stage:
-    """What the quantities of one stage are made of: all lines of the run, and the window of the stage."""
+    """The input for the quantities of one stage: all lines of the run, and the window of the stage."""
 
     lines: list[Line]
     samples: list[Line]
@@ -212,7 +212,7 @@ class Stage:
 
     @property
     def all_good(self) -> list[bool]:
-        """Of the requests of which it is known whether they met every objective."""
+        """Return whether each request met every objective, without the requests for which that is unknown."""
         answers = [[good(line, metric, limit) for metric, limit in self.objectives.items()] for line in self.due]
         return [all(answer) for answer in answers if False in answer or None not in answer]
 
@@ -237,7 +237,7 @@ def _littles_law(stage: Stage) -> float | None:
 
 
 def _dispersion(stage: Stage) -> float | None:
-    """Variance over mean of the arrivals in tenths of the cycle of a user."""
+    """Return variance over mean of the number of arrivals in tenths of a user's cycle."""
     sent = [line["t_send"] for line in stage.due if line["t_send"] is not None and line["t_send"] < stage.end]
     if len(sent) < 2 * stage.users:
         return None
@@ -248,7 +248,7 @@ def _dispersion(stage: Stage) -> float | None:
 
 
 def _users_running(stage: Stage) -> float | None:
-    """The larger number of the samples to either side, at each quarter of a second."""
+    """Average, at each quarter of a second, the larger number of users in the samples just before and after it."""
     counts = []
     for t in range(stage.start, stage.end, NS // 4):
         before = [s for s in stage.samples if s["t"] < t][-1:] or stage.samples[:1]
@@ -274,7 +274,7 @@ def _part(of: Callable[[Line], float]) -> Callable[[Stage], float | None]:
 
 
 def _energy_per_token(stage: Stage) -> float | None:
-    """By trapezoids between the first and the last sample inside the window."""
+    """Integrate power by trapezoids between the first and the last sample inside the window."""
     watts = [(s["t"], sum(v for k, v in s["server"].items() if "power_watts" in k)) for s in stage.sampled]
     joules = math.fsum((b[0] - a[0]) / NS * (a[1] + b[1]) / 2 for a, b in pairwise(watts))
     return joules / tokens_between(stage.lines, watts[0][0], watts[-1][0]) if joules else None
@@ -296,7 +296,7 @@ def _chunk_rate(stage: Stage) -> float | None:
 
 
 def _client_error(stage: Stage) -> float | None:
-    """The smallest error among the calibrated conditions that were at least as hard."""
+    """Return the smallest error among the calibrated conditions that were at least as demanding."""
     rate, delay = _chunk_rate(stage), mean([s["run_delay"] for s in stage.sampled])
     assert rate is not None
     assert delay is not None

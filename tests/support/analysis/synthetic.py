@@ -1,4 +1,4 @@
-"""Run folders without a server: closed-loop users before a queue with so many slots, simulated, written as records."""
+"""Run folders without a server: simulated closed-loop users at a queue with a number of slots, written as records."""
 
 import dataclasses
 import heapq
@@ -19,7 +19,7 @@ from enginebench.records.telemetry import TelemetrySample
 
 @dataclass(frozen=True)
 class Engine:
-    """Seconds. Each of `slots` requests at a time takes `prefill`, then `tpot` a token, both with some noise."""
+    """`slots` requests run at a time. Each takes `prefill` seconds, then `tpot` per token, both with some noise."""
 
     label: str = "fake"
     slots: int = 4
@@ -32,7 +32,7 @@ class Engine:
 
 
 def plan_of(load: Load | int, warm_up: float, window: float, name: str | None = None) -> StagePlan:
-    """Seconds; a number is one of users."""
+    """Return the plan of a stage; durations are in seconds, and a plain number is a number of users."""
     whole = Users(load) if isinstance(load, int) else load
     return StagePlan(whole, Extent(warm_up), Extent(window), name=name)
 
@@ -40,7 +40,7 @@ def plan_of(load: Load | int, warm_up: float, window: float, name: str | None = 
 def stages_of(
     loads: tuple[Load | int, ...], seconds: float, warm_up: float = 0.2, hold: float = 0.1, names: tuple[str, ...] = ()
 ) -> tuple[Stage, ...]:
-    """Stages of so many seconds each; `warm_up` and `hold` are shares of them."""
+    """Return stages of the same duration in seconds; `warm_up` and `hold` are shares of it."""
     stages = []
     for index, load in enumerate(loads):
         start, length = int(index * seconds * SECOND), int(seconds * SECOND)
@@ -91,7 +91,7 @@ def meta_of(stages: tuple[Stage, ...], label: str = "fake", slots: int = 4, **ch
 
 
 def record(number: int, t_sched: int, **changes: Any) -> RequestRecord:
-    """A request that went well: sent at once, first token after 100 ms, three chunks 20 ms apart."""
+    """Return a successful request: sent immediately, first token after 100 ms, three chunks 20 ms apart."""
     t_first = t_sched + SECOND // 10
     whole = RequestRecord(
         request_id=f"0-{number}",
@@ -121,7 +121,7 @@ def record(number: int, t_sched: int, **changes: Any) -> RequestRecord:
 
 
 def sent_line(one: RequestRecord) -> str:
-    """The line that is written when `one` is sent."""
+    """Return the line that is written when a request is sent."""
     assert one.t_send is not None
     sent = SentRecord(
         request_id=one.request_id, worker=one.worker, stage=one.stage, t_sched=one.t_sched, t_send=one.t_send
@@ -145,7 +145,7 @@ def write_samples(path: Path, samples: list[TelemetrySample]) -> None:
 
 
 def in_order(samples: list[TelemetrySample]) -> list[TelemetrySample]:
-    """With the mark of a process that ended in order on the last one."""
+    """Mark the last sample as that of a process that ended cleanly."""
     return [*samples[:-1], msgspec.structs.replace(samples[-1], last=True)]
 
 
@@ -158,7 +158,7 @@ def simulate(
     names: tuple[str, ...] = (),
     **changes: Any,
 ) -> Path:
-    """A whole run of a closed loop, first come, first served. Each stage is held until its window is answered."""
+    """Write a run of a closed loop, first come, first served. Each stage is held until its window is answered."""
     rng = Random(f"{engine.label} {seed}")
     free = [0] * engine.slots
     records: list[RequestRecord] = []
@@ -191,7 +191,7 @@ def simulate(
 def simulate_in_turn(
     folder: Path, engines: tuple[Engine, ...], loads: tuple[int, ...], seconds: float, repeats: int = 3
 ) -> Path:
-    """Interleaved runs `LABEL-REPEAT`, a round each minute."""
+    """Write interleaved runs `LABEL-REPEAT`, one round per minute."""
     for repeat in range(repeats):
         for order, engine in enumerate(engines):
             name, at = f"{engine.label}-{repeat}", f"2026-11-21T10:{repeat:02d}:{order:02d}.000+00:00"

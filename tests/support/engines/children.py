@@ -1,4 +1,4 @@
-"""Child processes that are watched closely: the fake engine's, and a few lines of Python."""
+"""Supervised child processes: the fake engine's, and a few lines of Python."""
 
 import asyncio
 import sys
@@ -30,7 +30,7 @@ async def until_ready(engine: ChildEngine) -> None:
 
 
 def script(folder: Path, body: str) -> tuple[str, ...]:
-    """A child in a few lines, as anyone might write one in any language."""
+    """Return the command of a child of a few lines, such as a user could write in any language."""
     path = folder / "child.py"
     path.write_text(
         textwrap.dedent(

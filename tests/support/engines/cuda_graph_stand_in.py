@@ -1,8 +1,8 @@
 """CUDA graphs without a GPU: operations are recorded while a graph is captured, and run again when it is replayed.
 
-As on a GPU, a replay reads and writes the tensors of the capture, whatever they hold by then. What cannot be captured
-is refused: a new tensor with contents of its own (its copy from the host would not be replayed), and a number asked for
-by the host.
+As on a GPU, a replay reads and writes the tensors of the capture, with their contents at that time. Operations that
+cannot be captured are refused: a new tensor with its own contents (the copy from the host would not be replayed), and
+reading a number on the host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SYNCHRONISATIONS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "ma
 
 
 class RefusedInCapture(RuntimeError):
-    """What would make a capture on a GPU fail, or its replay wrong."""
+    """An operation that would make a capture on a GPU fail, or its replay wrong."""
 
 
 class Graph:
@@ -64,7 +64,7 @@ def capture(graph: Graph, **settings: Any) -> Iterator[None]:
 
 
 POOL = object()
-guarded: torch.device | None = None  # what `torch.cuda.device` has made the current device
+guarded: torch.device | None = None  # the current device, as set by `torch.cuda.device`
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def guard(device: torch.device) -> Iterator[None]:
 
 
 class Stream:
-    """Stands for a CUDA stream: work is done as soon as it is asked for."""
+    """Stands for a CUDA stream: work is done immediately."""
 
     made: ClassVar[int] = 0
 
@@ -93,7 +93,7 @@ def _tensors(out: Any) -> list[torch.Tensor]:
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
-    """In place of CUDA's own. Returns the graphs that are made from now on."""
+    """Replace CUDA's functions. Return a list to which new graphs are added."""
     graphs: list[Graph] = []
 
     def made() -> Graph:

@@ -1,4 +1,4 @@
-"""The engine of docs/adding-an-engine.md, taken out of the page and installed as somebody else's package."""
+"""The engine of docs/adding-an-engine.md, extracted from the page and installed as a third-party package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "parrot"
 
 
 def block(language: str, name: str = "") -> str:
-    """The page's only block of that kind."""
+    """Return the page's only block of this kind."""
     title = f' title="{name}"' if name else ""
     (found,) = re.findall(rf"^```{language}{title}\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
     return str(found)
@@ -27,7 +27,7 @@ def block(language: str, name: str = "") -> str:
 
 @contextlib.contextmanager
 def installed(folder: Path, code: str | None = None) -> Iterator[None]:
-    """As pip would leave it in `folder`: the module, its metadata and its entry point; also for child processes."""
+    """Install in `folder`, as pip would, the module, its metadata and its entry point, also for child processes."""
     project = tomllib.loads(block("toml", "pyproject.toml"))["project"]
     (folder / "parrot_engine.py").write_text(block("python", "parrot_engine.py") if code is None else code)
     metadata = folder / f"parrot_engine-{project['version']}.dist-info"

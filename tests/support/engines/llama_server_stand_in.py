@@ -1,7 +1,7 @@
 """Stands in for llama.cpp's `llama-server`: the same command line and paths, words instead of a model.
 
-It answers with a word per token and counts requests that were left early. A prompt that begins with token 13 makes the
-process end after two tokens, one with token 14 is refused.
+It answers with a word per token and counts requests whose client left early. For a prompt that begins with token 13,
+the process ends after two tokens; a prompt that begins with token 14 is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tests of lm.rs need: a model of Llama 3.2's kind, small enough to be made on the fly, and a stand-in program."""
+"""For tests of lm.rs: a model like Llama 3.2 that is small enough to be generated quickly, and a stand-in program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engines.models.presets import LLAMA_3_ROPE
 STAND_IN = Path(__file__).with_name("lmrs_stand_in.py")
 VOCABULARY = 128_256  # lm.rs has Llama's special token ids in its code
 ROPE = LLAMA_3_ROPE | {"rope_theta": 500_000.0}
-# Learned in this order, as a byte-pair encoder would from English: Ġ is a space, Ċ the end of a line.
+# Merges in the order in which a byte-pair encoder would learn them from English: Ġ is a space, Ċ the end of a line.
 MERGES = (
     "Ġ t|h e|Ġ a|i n|Ġt he|r e|o n|e r|Ġ s|a t|n d|Ġ w|Ġ o|e n|Ġa nd|o u|i s|Ġ b|e a|Ġ1 2|Ġ 1|Ċ Ċ|e ar|ill age|"
     "a g|ag e|i ll|Ġ v|Ġv illage|ĠM ay|m e|ti me"
@@ -37,11 +37,11 @@ CONFIG = {
     "bos_token_id": 128_000,
     "eos_token_id": 128_009,
 }
-SPREAD = 0.4  # of the weights: big enough that greedy answers wander
+SPREAD = 0.4  # spread of the weights, large enough that greedy answers vary
 
 
 def write_tiny_llama(folder: Path) -> Model:
-    """Two layers of random weights, about 33 MB."""
+    """Write a model with two layers of random weights, about 33 MB."""
     import numpy
     from safetensors.numpy import save_file
 
@@ -73,7 +73,7 @@ def write_tokenizer_json(path: Path) -> None:
 
 
 def write_stand_in(folder: Path) -> Path:
-    """The stand-in for lm.rs's `backend`, as an executable on this very interpreter."""
+    """Write the stand-in for lm.rs's `backend`, an executable that uses this interpreter."""
     return write_program(folder / "backend", f"import runpy; runpy.run_path({str(STAND_IN)!r}, run_name='__main__')")
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Stands in for lm.rs's `backend`: the same command line, the same websocket, scripted answers instead of a model.
 
-Like the original it loads its files per connection and only then reads messages, sends one OUTPUT per token, keeps
-sending until the end of text whatever the client thinks, and drops the connection when something goes wrong.
+Like the original, it loads its files for each connection before it reads messages, sends one OUTPUT per token, keeps
+sending until the end of text whatever the client does, and drops the connection after an error.
 
-It reads a message's characters as the token ids that they stand for in its tokenizer file, and answers with the same
-characters again and again. The message's first token decides more:
+It reads a message's characters as the token ids that they stand for in its tokenizer file, and repeats the same
+characters as its answer. The message's first token sets the length and the end of the answer:
 
     1000 to 1009    as many tokens as its last digit says, then <eos>
-    2000 to 2009    as many tokens, then the connection breaks
-    3000 to 3009    as many tokens, then the process ends
+    2000 to 2009    the same, but then the connection breaks
+    3000 to 3009    the same, but then the process ends
 """
 
 from __future__ import annotations

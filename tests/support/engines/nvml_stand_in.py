@@ -1,4 +1,4 @@
-"""NVIDIA's library NVML without a GPU: made-up GPUs, asked as `pynvml` is."""
+"""A stand-in for NVIDIA's NVML with invented GPUs, which has the interface of `pynvml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MB = 1_000_000
 
 @dataclass
 class Gpu:
-    """`processes`: bytes by process id, which NVML does not tell in a container."""
+    """`processes`: bytes by process id, which NVML does not report in a container."""
 
     capability: tuple[int, int] = (9, 0)
     free: int = 79_000 * MB
@@ -24,7 +24,7 @@ class Gpu:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, gpus: Sequence[Gpu]) -> None:
-    """In place of `pynvml`."""
+    """Replace `pynvml`."""
     nvml = ModuleType("pynvml")
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
 

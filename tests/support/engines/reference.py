@@ -1,10 +1,12 @@
-"""What Transformers would say, as the measure of other engines: the same weights in 32-bit floats."""
+"""The answers of Transformers with the same weights in 32-bit floats, to which other engines are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.support.engines.torch_when_used import torch
 
 PROMPTS = (
     "Once upon a time, in a small village near the sea, there lived",
@@ -28,38 +30,32 @@ class Reference:
 
     @classmethod
     def of(cls, folder: Path) -> Reference:
-        import torch
         from transformers import AutoModelForCausalLM
 
         return cls(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
 
     @classmethod
     def of_gguf(cls, file: Path) -> Reference:
-        """With the file's own numbers, which Transformers' reader dequantises."""
-        import torch
+        """Load the weights of a GGUF file, which Transformers' reader dequantises."""
         from transformers import AutoModelForCausalLM
 
         net = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
         return cls(net)
 
     def likeliest(self, prompt: Sequence[int], count: int) -> list[tuple[int, float]]:
-        """Ids of the next token with their log-probabilities."""
-        import torch
-
+        """Return the `count` likeliest ids of the next token with their log-probabilities."""
         top = torch.log_softmax(self.logits(prompt)[-1], -1).topk(count)
         return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 
     def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
-        """The greedy answer of `count` tokens."""
+        """Return the greedy answer of `count` tokens."""
         answer: list[int] = []
         while len(answer) < count:
             answer.append(int(self.logits([*prompt, *answer])[-1].argmax()))
         return answer
 
     def answer(self, prompt: Sequence[int], count: int) -> tuple[list[int], list[float]]:
-        """Its own greedy generation: ids, and their log-probabilities."""
-        import torch
-
+        """Return the ids of Transformers' own greedy generation, and their log-probabilities."""
         made = self.model.generate(
             torch.tensor([list(prompt)]),
             max_new_tokens=count,
@@ -74,8 +70,6 @@ class Reference:
         return ids, logs
 
     def logits(self, ids: Sequence[int]) -> Any:
-        """After each of these tokens, `[tokens, vocabulary]`."""
-        import torch
-
+        """Return the logits after each of these tokens, `[tokens, vocabulary]`."""
         with torch.inference_mode():
             return self.model(torch.tensor([list(ids)])).logits[0]

@@ -1,4 +1,4 @@
-"""How the engines written in Rust are asked, and held against Transformers."""
+"""Questions to the engines written in Rust, and the comparison of their answers with Transformers'."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from engines.contract.base import GenerateRequest, Model
 from engines.process.engine_loading import load_engine
 from engines.process.stream import ReceivedChunk
 from engines.process.supervisor import ChildEngine
-from tests.conftest import BackgroundLoop
 from tests.support.engines.tiny_models import VOCABULARY
 
 TOKENS = 32
@@ -27,25 +26,16 @@ def text(chunks: list[ReceivedChunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
-def first_words(
-    name: str,
-    model: Model,
-    options: dict[str, str],
-    prompt: tuple[int, ...],
-    background: BackgroundLoop,
-    logprobs: int = 5,
+async def first_words(
+    name: str, model: Model, options: dict[str, str], prompt: tuple[int, ...], logprobs: int = 5
 ) -> tuple[str, list[ReceivedChunk]]:
-    """How the engine says it keeps the weights, and its answer of one token."""
-
-    async def ask() -> tuple[str, list[ReceivedChunk]]:
-        engine = load_engine(name, model, {"device": "cpu"} | options)
-        info = await engine.start()
-        try:
-            return info.dtype, await answer(engine, prompt, max_tokens=1, logprobs=logprobs)
-        finally:
-            await engine.stop()
-
-    return background.run(ask())
+    """Return the format of the weights that the engine reports, and its answer of one token."""
+    engine = load_engine(name, model, {"device": "cpu"} | options)
+    info = await engine.start()
+    try:
+        return info.dtype, await answer(engine, prompt, max_tokens=1, logprobs=logprobs)
+    finally:
+        await engine.stop()
 
 
 def assert_same_likeliest(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer) -> None:

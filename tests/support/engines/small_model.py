@@ -1,6 +1,6 @@
-"""Llama 3.2 in small, on which engines are compared: made without torch, once for all tests.
+"""A small Llama 3.2 on which engines are compared, made without torch, once for all tests.
 
-python -m tests.support.engines.small_model     # in the user's cache, to be copied to a machine without network
+python -m tests.support.engines.small_model     # writes it to the user's cache, for a machine without network
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from engines.models.random_model import fill, identity_of, with_weights
 from tests.support.engines.tiny_models import fit_vocabulary
 
 PRESET = PRESETS["llama-3.2-tiny"]
-# Of 128 256, with which the product with the embeddings is nearly all of a step. This number, and the questions, are
-# such that no answer has special tokens or half characters, or two tokens whose logits are less than 0.004 apart.
+# With the original 128 256, the product with the embeddings would take nearly all of a step. This number and the
+# questions are chosen so that no answer has special tokens, half characters, or top logits that differ by under 0.004.
 VOCABULARY = 15_360
-END = 5848  # ends an answer: a token in the middle of a recorded one, whose text, too, is that in the vocabulary
+END = 5848  # ends an answer: a token in the middle of a recorded one, whose text is also its text in the vocabulary
 
 
 def small_model() -> Model:
-    """With the rotary scaling, grouped heads and tied embeddings of Llama 3.2, and the tokenizer of SmolLM2, cut."""
+    """Return a model with the rotary scaling, grouped heads and tied embeddings of Llama 3.2."""
     end = {"eos_token_id": END}
     shape = replace(PRESET, config={**PRESET.config, **end, "vocab_size": VOCABULARY, "rope_scaling": LLAMA_3_ROPE})
 
@@ -35,7 +35,7 @@ def small_model() -> Model:
         settings = json.loads((like / "tokenizer_config.json").read_text(encoding="utf-8"))
         special = {name: tokens[name] for name in ("bos_token_id", "pad_token_id")} | end
         fill(folder, shape, special, fitted, settings, (like / "chat_template.jinja").read_text(encoding="utf-8"))
-        (folder / "generation_config.json").write_text(json.dumps(end))  # where some engines look for it alone
+        (folder / "generation_config.json").write_text(json.dumps(end))  # some engines look for it only there
 
     folder = built_once(cache_folder() / "models" / f"small-{identity_of(shape)}", write)
     return with_weights(Model("small", folder, random_weights=True))

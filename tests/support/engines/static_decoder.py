@@ -14,6 +14,7 @@ from engines.static.weights import DecoderShape, weights_of
 from engines.text.detokenize import tokenizer_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
+from tests.support.engines.torch_when_used import torch
 
 if TYPE_CHECKING:
     from engines.static.decoder import Decoder
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 BUCKETS = Buckets((1, 4), (32, 64), 16)
 ONE_BUCKET = Buckets((1,), (64,), 1)  # prompts are read by the decode step
 
-WITHIN = 1e-5  # of the largest logit: the sums of 32-bit floats in another order
+WITHIN = 1e-5  # share of the largest logit: 32-bit floats are summed in another order
 
 
 class Small:
-    """A model of a family with random weights, what Transformers says with it, and a decoder of our own."""
+    """A model of a family with random weights, the answers of Transformers with it, and our decoder."""
 
     def __init__(self, folder: Path, model_type: str = "llama", **differs: Any) -> None:
 
@@ -36,7 +37,6 @@ class Small:
         self.shape = DecoderShape.from_config(self.reference.model.config, "test")
 
     def step(self) -> Step:
-        import torch
         from transformers import AutoModelForCausalLM
 
         from engines.static.step import Step
@@ -52,8 +52,6 @@ class Small:
         return Batch(Decoder(self.step(), buckets, prepare))
 
     def sequence(self, prompt: Sequence[int], max_tokens: int = 12, **settings: Any) -> Running:
-        import torch
-
         request = GenerateRequest("", tuple(prompt), max_tokens, **({"ignore_eos": True} | settings))
         return Running(request, self.tokenizer, frozenset([2]), torch.device("cpu"), BUCKETS.lengths[-1])
 
@@ -64,7 +62,7 @@ class Small:
 def logits_are_those_of_transformers(
     decoder: Decoder, reference: Reference, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
 ) -> None:
-    """In 32-bit floats: after each prompt, and after each of the tokens that follow it."""
+    """Check the logits in 32-bit floats, after each prompt and after each of the tokens that follow it."""
     error = largest = 0.0
     for ids, answer in zip(prompts, answers, strict=True):
         expected = reference.logits([*ids, *answer])[len(ids) - 1 :]
@@ -79,14 +77,14 @@ def logits_are_those_of_transformers(
 
 
 def prompt(seed: int, tokens: int) -> list[int]:
-    """Token ids that repeat nothing."""
+    """Return distinct token ids."""
     import random
 
     return random.Random(seed).sample(range(3, VOCABULARY), tokens)
 
 
 def answers(batch: Batch, *sequences: Running) -> list[list[int] | Exception]:
-    """Token ids of each, run together, or the error that ended it."""
+    """Return the token ids of each sequence, or the error that ended it; all run together."""
     found: dict[int, list[int] | Exception] = {id(one): [] for one in sequences}
     for one in sequences:
         batch.add(one)
@@ -103,5 +101,5 @@ def answers(batch: Batch, *sequences: Running) -> list[list[int] | Exception]:
 
 
 def generated(batch: Batch, *sequences: Running) -> list[list[int]]:
-    """Token ids of each, run together."""
+    """Return the token ids of each sequence; all run together."""
     return [tokens for tokens in answers(batch, *sequences) if isinstance(tokens, list)]

@@ -1,8 +1,8 @@
-"""The suite's own cache: its models and all that is made of them are in a temporary folder, which goes with the suite.
+"""The suite's own cache: a temporary folder with its models and the files made from them, removed after the suite.
 
-What takes long to get stays in the user's cache, where the next suite finds it: the embedded model, programs,
-environments of engines, Inductor's output, and that the tests of the Rust side have passed. All processes of the suite
-share the folder, those of pytest-xdist and engines included, because ENGINEBENCH_CACHE names it.
+Files that take long to make stay in the user's cache for the next suite: the embedded model, programs, environments
+of engines, Inductor's output, and the record that the Rust tests have passed. All processes of the suite share the
+folder, including those of pytest-xdist and of engines, because ENGINEBENCH_CACHE names it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL = "*/small-*"  # for a machine without network: `python -m tests.support.e
 @contextmanager
 def suite_cache() -> Iterator[None]:
     users, before = cache_folder(), dict(os.environ)
-    # Cargo would compile everything again under another name of the same folder.
+    # Under another name of the same folder, Cargo would compile everything again.
     os.environ.setdefault("CARGO_TARGET_DIR", str(users / "cargo-target"))
     with tempfile.TemporaryDirectory(prefix="enginebench-suite-", ignore_cleanup_errors=True) as temporary:
         own = Path(temporary)

@@ -1,7 +1,7 @@
-"""Ten prompts for the small model that every engine runs, and what Transformers answers with the same weights.
+"""Ten prompts for the small model that every engine runs, and the answers of Transformers with the same weights.
 
-Eight are chats and two completions of plain text. One answer has the model's end-of-text token in its middle: it is
-ignored, that is, generated as any other token.
+Eight are chats, and two are completions of plain text. One answer has the model's end-of-text token in the middle,
+which is generated like any other token.
 
 The answers are recorded, so that engines can be tested without torch: python -m tests.support.engines.ten_questions
 """
@@ -24,6 +24,7 @@ from engines.text.detokenize import tokenizer_of
 from servers.openai.prompts import load_tokenizer
 from tests.support.engines.reference import Reference
 from tests.support.engines.small_model import small_model
+from tests.support.engines.torch_when_used import torch
 
 QUESTIONS = (
     "Where does the river that passes the mill come from?",
@@ -57,17 +58,17 @@ class Answers:
 
     alone: list[str]
     together: list[str]
-    logprobs: list[list[float]]  # of those that were asked alone
+    logprobs: list[list[float]]  # of the answers in `alone`
 
 
 @cache
 def recorded_questions() -> tuple[Question, ...]:
-    """To the small model. A test in tests/engines/test_transformers.py asks Transformers again."""
+    """Return the questions to the small model. A test in tests/engines/test_transformers.py asks Transformers again."""
     return _questions(small_model(), json.loads(RECORDED.read_text()))
 
 
 def questions_of(model: Model) -> tuple[Question, ...]:
-    """To any model. Imports torch, and asks Transformers."""
+    """Return the questions to any model. Imports torch, and asks Transformers."""
     reference = Reference.of(model.folder)
     return _questions(model, [reference.answer(ids, TOKENS) for _, ids in _prompts(model)])
 
@@ -75,8 +76,6 @@ def questions_of(model: Model) -> tuple[Question, ...]:
 def text_logprobs(model: Model) -> list[tuple[float, float]]:
     """Return the log-probabilities of each token of `TEXT` from the second on, and of the likeliest one in its place,
     as Transformers computes them from the whole text at once."""
-    import torch
-
     ids = tokenizer_of(model.folder).encode(TEXT).ids
     logs = torch.log_softmax(Reference.of(model.folder).logits(ids)[:-1].double(), -1)
     return list(zip(logs[range(len(ids) - 1), ids[1:]].tolist(), logs.max(-1).values.tolist(), strict=True))
@@ -91,7 +90,7 @@ def assert_text_of_transformers(quality: Quality) -> None:
     tokens, likeliest = zip(*recorded_text(), strict=True)
     assert quality.why is None
     assert quality.logprobs == pytest.approx(tokens, abs=1e-4)
-    # Parts of characters all have one text, under which only the last of them is left.
+    # All parts of characters have the same text, so only the last of them is kept under it.
     whole = [k for k, top in enumerate(quality.top) if not any("\ufffd" in text for text in top)]
     assert len(whole) > 0.95 * len(tokens)
     assert [max(quality.top[k].values()) for k in whole] == pytest.approx([likeliest[k] for k in whole], abs=5e-4)
@@ -99,7 +98,7 @@ def assert_text_of_transformers(quality: Quality) -> None:
 
 
 def _prompts(model: Model) -> list[tuple[str, tuple[int, ...]]]:
-    """Questions in the model's chat template, completions as they are."""
+    """Return questions in the model's chat template, and completions unchanged."""
     tokenizer = load_tokenizer(model)
     chats = [tokenizer.render([{"role": "user", "content": asked}]) for asked in QUESTIONS]
     texts = [*chats, *COMPLETIONS]
@@ -116,8 +115,8 @@ def _questions(model: Model, answers: Sequence[tuple[list[int], list[float]]]) -
 
 
 async def answers_of(engine: ChildEngine, info: EngineInfo, questions: Sequence[Question]) -> Answers:
-    """One after the other, which shows a cache or a frozen constant that is kept from the first request, then as many
-    at once as the engine takes."""
+    """Ask the questions one after the other, which shows a cache or a constant that is kept from the first request;
+    then ask as many at the same time as the engine runs."""
     at_once = asyncio.Semaphore(info.max_concurrency)
 
     async def in_turn(question: Question) -> str:
@@ -138,7 +137,7 @@ async def _asked(engine: ChildEngine, request: GenerateRequest) -> tuple[str, li
 def assert_those_of_transformers(
     answers: Answers, info: EngineInfo, questions: Sequence[Question], within: float = 1e-4
 ) -> None:
-    """`within`: of the log-probabilities."""
+    """`within` is the tolerance of the log-probabilities."""
     expected = [question.answer for question in questions]
     assert answers.alone == expected
     assert answers.together == (expected if info.max_concurrency > 1 else [])

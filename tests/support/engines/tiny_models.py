@@ -1,4 +1,4 @@
-"""Models of every family with random weights, small enough to be made on the fly."""
+"""Models of every family with random weights, small enough to be generated quickly."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from engines.contract.base import Model
 from engines.models.tokenizer import make_tokenizer
 from tests.support.engines.reference import Reference
+from tests.support.engines.torch_when_used import torch
 
 VOCABULARY = 512
 SHAPE = {
@@ -27,8 +28,7 @@ SHAPE = {
 
 
 def write_tiny(folder: Path, model_type: str, embedding_scale: float = 1.0, **differs: Any) -> tuple[Model, Reference]:
-    """A model of that family in `folder`, and what it should say."""
-    import torch
+    """Write a model of a family into `folder`; return it with its expected answers."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
@@ -44,7 +44,7 @@ def write_tiny(folder: Path, model_type: str, embedding_scale: float = 1.0, **di
 
 
 def fit_vocabulary(document: dict[str, Any], size: int) -> dict[str, Any]:
-    """A byte-level BPE `tokenizer.json` with exactly `size` ids.
+    """Return a byte-level BPE `tokenizer.json` with exactly `size` ids.
 
     Merges were learned in the order of the ids they make, so the first ids and their merges form a tokenizer. Ids
     beyond its vocabulary become words that no text is split into.

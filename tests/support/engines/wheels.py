@@ -1,4 +1,4 @@
-"""Wheels made on the spot, so that an installation needs no network."""
+"""Wheels that are made in the test, so that an installation needs no network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_wheel(folder: Path, name: str, version: str = "1.0", requires: tuple[str, ...] = ()) -> Path:
-    """A package with one module, which says its version."""
+    """Write a package with one module, which has its version."""
     module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
     path = folder / f"{module}-{version}-py3-none-any.whl"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"

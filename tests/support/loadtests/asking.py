@@ -1,4 +1,4 @@
-"""One request of the client to a scripted server, and what the client saw of it."""
+"""One request of the client to a scripted server, and its record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `/metrics` of a load test that goes well, with known rates."""
+"""The `/metrics` of a successful load test with known rates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STAGE_SECONDS = 4.0
 
 
 class ScriptedRun(Collector):
-    """All counters grow with the clock. The stage changes every `STAGE_SECONDS`."""
+    """A scripted run: all counters grow with the clock, and the stage changes every `STAGE_SECONDS`."""
 
     def __init__(self, run: str, engine: str, started: float) -> None:
         self._started = started
@@ -83,7 +83,7 @@ def _sample(name: str, value: float, **labels: str) -> Metric:
 
 @contextmanager
 def exported(*collectors: Collector) -> Iterator[str]:
-    """Serves `/metrics` of `collectors` on loopback; gives its `host:port`."""
+    """Serve `/metrics` of `collectors` on loopback, and yield its `host:port`."""
     registry = CollectorRegistry(auto_describe=False)
     for collector in collectors:
         registry.register(collector)

@@ -1,4 +1,4 @@
-"""Locust as people start it, with one of our scenarios, in a process of its own."""
+"""Locust as users start it, with one of our scenarios, in a separate process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -18,6 +20,7 @@ from enginebench.records.files import read_meta, read_requests
 from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunMeta
 from enginebench.records.stage import Stage
+from enginebench.settings.system import free_port
 from loadtests.harness.run.options import processes_options
 from tests.support.forked import POSSIBLE, Forked
 from tests.support.servers.scripted import ScriptedServer
@@ -45,7 +48,7 @@ class Locust:
     runs: Path
 
     def wait(self, timeout: float = 120) -> str:
-        """What it said. If it has not ended by then, it and its workers are killed, and the test fails."""
+        """Return Locust's output. After `timeout` seconds, it and its workers are killed, and the test fails."""
         try:
             output, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -79,7 +82,7 @@ class Locust:
 
     @property
     def stage(self) -> Stage | None:
-        """The stage that is on, as the run's file has it; `None` before there is one."""
+        """Return the current stage from the run's file; `None` before the first one."""
         begun = [path.parent for path in self.runs.glob("*/meta.json")]
         return read_meta(begun[0]).stages[-1] if begun and read_meta(begun[0]).stages else None
 
@@ -88,7 +91,7 @@ class Locust:
         return list(read_requests(self.run))
 
     def window(self, stage: Stage) -> list[RequestRecord]:
-        """The requests that were due in the stage's window, in order."""
+        """Return the requests that were due in the stage's window, in order."""
         assert stage.steady_start is not None
         assert stage.steady_end is not None
         found = [one for one in self.records if stage.steady_start <= one.t_sched < stage.steady_end]
@@ -110,20 +113,24 @@ def start(
     runs = folder / "runs"
     command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
     command += processes_options(processes)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_"))
-    }
     command += ["--headless"] if headless else []
-    return Locust(launch(command, cwd, {**inherited, **environment}, preparation), runs)
+    return Locust(launch(command, cwd, {**inherited(), **environment}, preparation), runs)
+
+
+def inherited() -> dict[str, str]:
+    """Return the environment without settings and keys of who runs the tests."""
+    own = ("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}
+
+
+def start_worker(scenario: Path, port: str, environment: Mapping[str, str] = {}) -> subprocess.Popen[bytes]:
+    """Start a worker as on another machine, whose master listens on `port`."""
+    command = [LOCUST, "-f", str(scenario), "--worker", "--master-host", "127.0.0.1", "--master-port", port]
+    return subprocess.Popen(command, cwd=ROOT, env={**inherited(), **environment}, stderr=subprocess.DEVNULL)
 
 
 def launch(
-    command: list[str],
-    cwd: Path,
-    environment: Mapping[str, str],
-    preparation: Callable[[], None] | None = None,
+    command: list[str], cwd: Path, environment: Mapping[str, str], preparation: Callable[[], None] | None = None
 ) -> subprocess.Popen[str] | Forked:
     """Start Locust with standard error merged into standard output."""
     if POSSIBLE and preparation is None:
@@ -140,13 +147,30 @@ def launch(
     )
 
 
+@contextmanager
+def with_page(
+    server: ScriptedServer, folder: Path, *options: str, clean: bool = False, **settings: Any
+) -> Iterator[tuple[Locust, httpx.Client]]:
+    """Start Locust with its page, and wait until that is served. If `clean`, it may print no traceback."""
+    port = str(free_port())
+    locust = start(server, folder, "--web-port", port, *options, headless=False, **settings)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as page:
+        try:
+            locust.wait_until(lambda: answers(page))
+            yield locust, page
+        finally:
+            locust.process.terminate()
+            output = locust.wait()
+    assert not clean or "Traceback" not in output, output
+
+
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def answers(page: httpx.Client) -> bool:
-    """Whether Locust's page is served."""
+    """Return whether Locust's page is served."""
     try:
         return page.get("/").is_success
     except httpx.TransportError:

@@ -2,7 +2,7 @@
 
     python tests/support/loadtests/naive_client.py URL FILE [LATE]
 
-One request after the other; each TTFT has LATE seconds of sleep in it.
+It sends one request after the other, and adds a sleep of LATE seconds to each TTFT.
 """
 
 from __future__ import annotations

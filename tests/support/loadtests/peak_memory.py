@@ -1,4 +1,4 @@
-"""What clients in a process of their own hear of servers, and how much memory they take for it.
+"""The answers of servers to clients in a separate process, and the memory that the clients take.
 
     python -m tests.support.loadtests.peak_memory CLIENTS URL...
 
@@ -21,7 +21,7 @@ from tests.support.loadtests.asking import due
 
 
 def memory(what: str) -> int:
-    """MB of `VmRSS`, now, or of `VmHWM`, at most since `forget_peak`."""
+    """Return MB: `VmRSS` is the memory now, `VmHWM` the peak since `forget_peak`."""
     found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) // 1024

@@ -1,4 +1,4 @@
-"""One exchange of the client with an answer that was read before: no socket, no server, no time that passes."""
+"""One exchange of the client with prepared reads, without a socket, a server or waiting."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from loadtests.harness.client.stamped_connection import Connection, Read
 from tests.support.loadtests.asking import due
 
 CLOSED = b""
-"""The read that says that the server has closed the connection."""
+"""The read that means that the server has closed the connection."""
 
 
 class Reads(Connection):
-    """A connection that hands out prepared reads, `gap` nanoseconds apart."""
+    """A connection that returns prepared reads, `gap` nanoseconds apart."""
 
     def __init__(self, pieces: Iterable[bytes], gap: int = 0) -> None:
         self.fileno, self._writer = os.pipe()  # the event loop wants a real one
@@ -42,8 +42,8 @@ class Reads(Connection):
 def exchange_of(
     pieces: Iterable[bytes], *, streamed: bool = True, gap: int = 0, answer: type[Answer] = CompletionAnswer
 ) -> Exchange:
-    """Every piece read, one after another. An answer that has not ended by then gets no more, for as long as a server
-    may take."""
+    """Return the exchange after all pieces were read in order. If the answer is not complete then, no more bytes arrive
+    until the time limit."""
     connection = Reads(pieces, gap)
     exchange = Exchange(connection, answer(), streamed, 600.0)
     exchange.start(b"")
@@ -63,13 +63,13 @@ def observe(
 
 
 def seen_by(exchange: Exchange, t_sched: int = 0) -> RequestRecord:
-    """The record of an exchange that has ended."""
+    """Return the record of an exchange that has ended."""
     record = due(t_sched).record
     exchange.complete(record)
     return record
 
 
 def bytewise(answer: Sequence[bytes]) -> list[bytes]:
-    """The same answer in reads of a byte each, a last `CLOSED` kept."""
+    """Return the same answer in reads of one byte each; a `CLOSED` at the end is kept."""
     single = [bytes([byte]) for piece in answer for byte in piece]
     return [*single, CLOSED] if answer[-1] == CLOSED else single

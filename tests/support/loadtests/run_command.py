@@ -1,4 +1,4 @@
-"""`enginebench run` and its sisters: as a process, or here with their servers and load generators forked."""
+"""`enginebench run` and similar commands, as a process, or in this one with forked servers and load generators."""
 
 from __future__ import annotations
 
@@ -40,8 +40,16 @@ CHECKS = (
 )
 
 
+def start_run(*words: object, group: bool = False) -> subprocess.Popen[str]:
+    """Start `enginebench run` as a process whose standard error can be read, with `group` as in a terminal."""
+    command = [*RUN[:-1], *map(str, words)]
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, start_new_session=group
+    )
+
+
 def start_forked(command: Sequence[str], group: bool = False, **settings: Any) -> tuple[Any, Guard]:
-    """Do what `start_guarded` does, by a process that holds the imported modules if the command is one of Python."""
+    """Do what `start_guarded` does; for a command of Python, fork a process that has imported the modules."""
     if tuple(command[:2]) != PYTHON:
         return start_guarded(command, group, **settings)
     held = locust_process.HELD if command[2].endswith(".py") else served.HELD
@@ -65,7 +73,7 @@ def run_forked(command: Sequence[str], **_: Any) -> subprocess.CompletedProcess[
 
 @contextmanager
 def processes_forked() -> Iterator[None]:
-    """Within it, this process forks the servers, load generators, benches and checks that it starts."""
+    """Fork the servers, load generators, benches and checks that this process starts within the block."""
     with pytest.MonkeyPatch.context() as patch:
         if forked.POSSIBLE:
             for module in STARTERS:
@@ -76,8 +84,8 @@ def processes_forked() -> Iterator[None]:
 
 
 def run_here(*words: object, environment: Mapping[str, str] = {}) -> Result:
-    """Call `enginebench` with these words in this process, without this machine's settings. What it would start as
-    `enginebench report` is called here, too."""
+    """Call `enginebench` with these words in this process, without this machine's settings. `enginebench report`,
+    which it would start as a process, is called here too."""
 
     def report(command: Sequence[str], **_: Any) -> Any:
         code = app(command[4:], standalone_mode=False)

@@ -17,7 +17,7 @@ PROMPT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = 42, 10, 9
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """`before`, `thought`, one write a word, and `after` are bodies of a stream; `whole` is a complete response."""
+    """A stream is `before`, `thought`, one write for each word, and `after`; `whole` is a complete response."""
 
     media_type: str
     before: bytes
@@ -33,7 +33,7 @@ class Spoken:
 
 
 def aws_frame(payload: object, **headers: str) -> bytes:
-    """An event-stream frame; `event_type="metadata"` is the header `:event-type`."""
+    """Return an event-stream frame; `event_type="metadata"` is the header `:event-type`."""
     content = json.dumps(payload).encode()
     lines = b""
     for name, value in ({"message_type": "event"} | headers | {"content_type": "application/json"}).items():
@@ -46,7 +46,7 @@ def aws_frame(payload: object, **headers: str) -> bytes:
 
 
 def named(kind: str, **fields: Any) -> bytes:
-    """An event that names its type twice, as OpenAI's Responses and Anthropic's Messages do."""
+    """Return an event that names its type twice, as OpenAI's Responses and Anthropic's Messages do."""
     return f"event: {kind}\n".encode() + event({"type": kind, **fields})
 
 

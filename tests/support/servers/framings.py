@@ -6,7 +6,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
 
 def chunked(body: bytes) -> bytes:
-    """An HTTP chunk for each line: events are cut at every line end."""
+    """Return an HTTP chunk for each line: events are cut at every line end."""
     lines = [line + b"\n" for line in body.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines if line)
@@ -14,7 +14,7 @@ def chunked(body: bytes) -> bytes:
 
 
 def oddly_chunked(body: bytes) -> bytes:
-    """Three chunks with extensions, upper-case and zero-padded sizes, and trailers at the end."""
+    """Return three chunks with extensions, upper-case and zero-padded sizes, and trailers at the end."""
     third = len(body) // 3 + 1
     parts = [body[k * third : (k + 1) * third] for k in range(3)]
     chunks = b"".join(b'%04X;name="a;b";x=1\r\n%s\r\n' % (len(part), part) for part in parts if part)
@@ -34,7 +34,7 @@ def http_1_0(body: bytes) -> bytes:
 
 
 def http_1_0_chunked(body: bytes) -> bytes:
-    """HTTP/1.0 has no chunks; some servers send them all the same."""
+    """Return chunks under HTTP/1.0, which has none; some servers send them anyway."""
     return chunked(body).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
 
 

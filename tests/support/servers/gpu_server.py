@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -28,17 +28,7 @@ TOKENS_PER_SECOND = 1000.0
 GPU_JOULES_PER_TOKEN = WATTS / TOKENS_PER_SECOND
 GIB = 1024**3
 
-INFO = EngineInfo(
-    name=GPU_ENGINE,
-    version="1.2.3",
-    language="python",
-    model="a-model",
-    dtype="bfloat16",
-    device="cuda:0",
-    batching="continuous",
-    max_concurrency=256,
-    context_length=8192,
-)
+INFO = EngineInfo(GPU_ENGINE, "1.2.3", "python", "a-model", "bfloat16", "cuda:0", "continuous", 256, 8192)
 STATS = EngineStats(memory_bytes=3 * GIB, device_memory_bytes=60 * GIB, kv_cache_usage=0.42)
 
 
@@ -46,95 +36,64 @@ class ScriptedDriver:
     """A Hopper GPU that is always equally busy and had one Xid. Constants and structures are the real module's."""
 
     def __init__(self, since: float) -> None:
-        self._since = since
-        self._told = False  # of an Xid
+        xids = [SimpleNamespace(device=0, eventData=13)]
+
+        def grown(per_second: float) -> int:
+            return int((time.monotonic() - since) * per_second)
+
+        def fields(gpu: int, asked: list[tuple[int, int]]) -> list[SimpleNamespace]:
+            wide = asked[0][0] != pynvml.NVML_FI_DEV_MEMORY_TEMP
+            kind = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG if wide else pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+            value = SimpleNamespace(ullVal=grown(1e6), uiVal=55)  # KiB, or degrees
+            return [SimpleNamespace(nvmlReturn=pynvml.NVML_SUCCESS, valueType=kind, value=value)]
+
+        def next_xid(events: object, milliseconds: int) -> SimpleNamespace:
+            if not xids:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+            return xids.pop()
+
+        def gpm(wanted: Any) -> Any:
+            for metric in wanted.metrics[: wanted.numMetrics]:
+                metric.value, metric.nvmlReturn = 55.0, pynvml.NVML_SUCCESS
+            return wanted
+
+        no_mig = (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_DISABLE)
+        answers: dict[str, Any] = {
+            "SystemGetDriverVersion": "600.1",
+            "DeviceGetCount": 1,
+            "DeviceGetName": "Scripted GPU",
+            "DeviceGetUUID": "GPU-0",
+            "DeviceGetUtilizationRates": SimpleNamespace(gpu=97, memory=61),
+            "DeviceGetMemoryInfo": SimpleNamespace(used=66 * GIB, total=80 * GIB),
+            "DeviceGetPowerUsage": int(WATTS * 1e3),
+            "DeviceGetEnforcedPowerLimit": 700_000,
+            "DeviceGetTemperatureV": 64,
+            "DeviceGetClockInfo": 1980,
+            "DeviceGetPcieThroughput": 1200,
+            "DeviceGetCurrentClocksEventReasons": int(pynvml.nvmlClocksEventReasonSwPowerCap),
+            "DeviceGetMigMode": no_mig,
+            "DeviceGetComputeRunningProcesses": [SimpleNamespace(pid=os.getpid(), usedGpuMemory=60 * GIB)],
+            "DeviceGetTotalEccErrors": 0,
+            "EventSetCreate": object(),
+            "GpmQueryDeviceSupport": SimpleNamespace(isSupportedDevice=1),
+            **dict.fromkeys(("Init", "DeviceRegisterEvents", "GpmSampleGet", "GpmSampleFree")),
+        }
+        self._calls: dict[str, Callable[..., Any]] = {
+            **{f"nvml{name}": lambda *_, answer=answer: answer for name, answer in answers.items()},
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: grown(WATTS * 1e3),
+            "nvmlDeviceGetFieldValues": fields,
+            "nvmlEventSetWait": next_xid,
+            "nvmlGpmSampleAlloc": lambda: pynvml.c_nvmlGpmSample_t(),
+            "nvmlGpmMetricsGet": gpm,
+        }
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._calls:
+            return self._calls[name]
         if name.startswith("nvml") and not name.startswith(("nvmlClocksEventReason", "nvmlEventType")):
             raise AttributeError(name)  # a call without a scripted answer must not reach a real driver
         return getattr(pynvml, name)
-
-    def nvmlInit(self) -> None: ...
-    def nvmlDeviceGetCount(self) -> int:
-        return 1
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "600.1"
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, gpu: int) -> str:
-        return "Scripted GPU"
-
-    def nvmlDeviceGetUUID(self, gpu: int) -> str:
-        return "GPU-0"
-
-    def nvmlDeviceGetUtilizationRates(self, gpu: int) -> SimpleNamespace:
-        return SimpleNamespace(gpu=97, memory=61)
-
-    def nvmlDeviceGetMemoryInfo(self, gpu: int) -> SimpleNamespace:
-        return SimpleNamespace(used=66 * GIB, total=80 * GIB)
-
-    def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:
-        return int(WATTS * 1e3)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, gpu: int) -> int:
-        return 700_000
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:
-        return int((time.monotonic() - self._since) * WATTS * 1e3)
-
-    def nvmlDeviceGetTemperatureV(self, gpu: int, sensor: int) -> int:
-        return 64
-
-    def nvmlDeviceGetClockInfo(self, gpu: int, clock: int) -> int:
-        return 1980
-
-    def nvmlDeviceGetPcieThroughput(self, gpu: int, direction: int) -> int:
-        return 1200
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: int) -> int:
-        return int(pynvml.nvmlClocksEventReasonSwPowerCap)
-
-    def nvmlDeviceGetMigMode(self, gpu: int) -> tuple[int, int]:
-        return (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_DISABLE)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, gpu: int) -> list[SimpleNamespace]:
-        return [SimpleNamespace(pid=os.getpid(), usedGpuMemory=60 * GIB)]
-
-    def nvmlDeviceGetTotalEccErrors(self, gpu: int, kind: int, since: int) -> int:
-        return 0
-
-    def nvmlDeviceGetFieldValues(self, gpu: int, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:
-        kibibytes = int((time.monotonic() - self._since) * 1e6)
-        value = SimpleNamespace(ullVal=kibibytes, uiVal=55)
-        wide = fields[0][0] != pynvml.NVML_FI_DEV_MEMORY_TEMP
-        kind = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG if wide else pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-        return [SimpleNamespace(nvmlReturn=pynvml.NVML_SUCCESS, valueType=kind, value=value)]
-
-    def nvmlEventSetCreate(self) -> object:
-        return object()
-
-    def nvmlDeviceRegisterEvents(self, gpu: int, kinds: int, events: object) -> None: ...
-    def nvmlEventSetWait(self, events: object, milliseconds: int) -> SimpleNamespace:
-        if self._told:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
-        self._told = True
-        return SimpleNamespace(device=0, eventData=13)
-
-    def nvmlGpmQueryDeviceSupport(self, gpu: int) -> SimpleNamespace:
-        return SimpleNamespace(isSupportedDevice=1)
-
-    def nvmlGpmSampleAlloc(self) -> Any:
-        return pynvml.c_nvmlGpmSample_t()
-
-    def nvmlGpmSampleGet(self, gpu: int, sample: Any) -> None: ...
-    def nvmlGpmSampleFree(self, sample: Any) -> None: ...
-    def nvmlGpmMetricsGet(self, wanted: Any) -> Any:
-        for metric in wanted.metrics[: wanted.numMetrics]:
-            metric.value, metric.nvmlReturn = 55.0, pynvml.NVML_SUCCESS
-        return wanted
 
 
 class BusyServer(Collector):
@@ -155,7 +114,7 @@ class BusyServer(Collector):
 
 @contextmanager
 def gpu_server() -> Iterator[str]:
-    """Serves `/metrics` on loopback; gives its `host:port`."""
+    """Serve `/metrics` on loopback, and yield its `host:port`."""
     busy = BusyServer()
     busy.gpus.start()
     try:

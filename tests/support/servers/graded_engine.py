@@ -2,7 +2,7 @@
 
     python tests/support/servers/graded_engine.py sound|broken        # prints its address when it is ready
 
-With `broken`, its batch path mixes up rows: a request that runs together with others gets another one's answer.
+With `broken`, the engine mixes up the rows of a batch: a request that runs with others gets the answer to another one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A server that behaves oddly, one case a row: `Odd(chat=…, routes={"/v1/models": …})`.
+"""A server with unusual behaviour, one case per row: `Odd(chat=…, routes={"/v1/models": …})`.
 
     with OddServer(Odd(chat=answer(token(), token(), usage=usage(2)))) as server:
         ...  # a client, or a process of `enginebench run concurrent --url server.url`
 
 A script is a list of steps, or a function of the request that yields them: bytes are one write, a number is a pause in
-seconds, "close" and "reset" end the connection, and without them it stays open for the next request. Yield for ever to
-send for ever.
+seconds, and "close" and "reset" end the connection, which otherwise stays open for the next request. A function may
+yield without end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Script = Sequence[Step] | Callable[[Request], Iterable[Step]]
 
 
 def answer(*events: bytes, gap: float = 0.0, usage: object = None) -> list[Step]:
-    """A stream of server-sent events `gap` seconds apart (the first one, too), its usage, and its end."""
+    """Return a stream of server-sent events, each after `gap` seconds, its usage, and its end."""
     steps: list[Step] = [HEAD]
     for one in events:
         steps += [gap, frame(one)] if gap else [frame(one)]
@@ -48,7 +48,7 @@ def answer(*events: bytes, gap: float = 0.0, usage: object = None) -> list[Step]
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """`chat` answers at `path`, `routes` at theirs (with or without the query); all else is 404."""
+    """`chat` answers at `path`, and `routes` at their paths, with or without a query; all others are 404."""
 
     chat: Script = field(
         default_factory=lambda: answer(token(), token(), usage={"prompt_tokens": 7, "completion_tokens": 2})
@@ -58,7 +58,7 @@ class Odd:
 
 
 class OddServer(WireServer):
-    """`asked` are the requests, in order. `tls` is the context of a server with a certificate."""
+    """`asked` has the requests in order. `tls` is the context of a server with a certificate."""
 
     def __init__(self, case: Odd, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls=tls)
@@ -103,7 +103,7 @@ def hangs(_: Request) -> Iterator[Step]:
 
 
 def trickles(data: bytes, seconds: float = 1.0) -> Script:
-    """Send `data` a byte at a time, again and again."""
+    """Send `data` repeatedly, one byte at a time."""
 
     def script(_: Request) -> Iterator[Step]:
         while True:
@@ -115,7 +115,7 @@ def trickles(data: bytes, seconds: float = 1.0) -> Script:
 
 
 def endless(piece: bytes, head: bytes = b"", pause: float = 0.0) -> Script:
-    """Send `head`, then `piece` for ever."""
+    """Send `head`, then `piece` without end."""
 
     def script(_: Request) -> Iterator[Step]:
         yield head
@@ -128,7 +128,7 @@ def endless(piece: bytes, head: bytes = b"", pause: float = 0.0) -> Script:
 
 
 def compressed(data: bytes, times: int, head: bytes) -> Script:
-    """`data` as gzip, `times` over, after `head`, which names the encoding: a bomb if `data` repeats itself."""
+    """Send `head`, which names the encoding, then `data` `times` as gzip: a bomb if `data` is repetitive."""
 
     def script(request: Request) -> Iterator[Step]:
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)  # gzip

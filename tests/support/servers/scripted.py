@@ -1,4 +1,4 @@
-"""A small OpenAI-like server that does exactly what a test tells it, on a thread of the test's own process."""
+"""A small OpenAI-like server that follows a test's script, on a thread of the test's own process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tests.support.servers.dialect_answers import ANSWERS, Spoken
 
 @dataclass
 class Script:
-    """Seconds. `tokens` of every answer, one per chunk; `statuses` answer the first requests instead of 200."""
+    """Durations in seconds. Every answer has `tokens`, one per chunk; `statuses` replace 200 for the first requests."""
 
     ttft: float = 0.02
     tpot: float = 0.005
     tokens: int = 4
     statuses: list[int] = field(default_factory=list)
     retry_after: str | None = None
-    refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that are refused with that sentence
+    refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that are refused, with the sentence
     refusal: int = 400
     models: tuple[str, ...] = ("scripted-model",)
     owner: str = "scripted"
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
     tokenizes: bool = True
-    tokenizes_chats: bool = True  # not only texts, which have no template
+    tokenizes_chats: bool = True  # otherwise it tokenises only texts
     metrics: str | None = "enginebench_requests_running 3\npython_info 1\n"
 
 
 class ScriptedServer:
-    """`with ScriptedServer(Script(...)) as server:` listens on `server.url`; `server.bodies` is what it was asked."""
+    """`with ScriptedServer(Script(...)) as server:` listens on `server.url`; `server.bodies` has the requests."""
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or Script()
@@ -134,7 +134,7 @@ class ScriptedServer:
         await _send(writer, 200, json.dumps(document))
 
     async def _speak(self, writer: asyncio.StreamWriter, spoken: Spoken, streamed: bool) -> None:
-        """The answer of another API, in its own words."""
+        """Send the answer of another API in that API's format."""
         if not streamed:
             writer.write(spoken.whole)
             await writer.drain()
@@ -156,7 +156,7 @@ TEMPLATE = 7  # tokens
 
 
 def tokens_of(body: dict[str, Any]) -> int:
-    """Of a prompt: a token a word, and those of the template."""
+    """Count a prompt's tokens: one per word, and those of the template."""
     texts = [str(message.get("content")) for message in body["messages"]] if "messages" in body else [body["prompt"]]
     return TEMPLATE + sum(len(text.split()) for text in texts)
 
@@ -180,11 +180,7 @@ async def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _send(
-    writer: asyncio.StreamWriter,
-    status: int,
-    body: str,
-    kind: str = "application/json",
-    retry_after: str | None = None,
+    writer: asyncio.StreamWriter, status: int, body: str, kind: str = "application/json", retry_after: str | None = None
 ) -> None:
     wait = f"Retry-After: {retry_after}\r\n" if retry_after else ""
     head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\n{wait}Content-Length: {len(body)}\r\n\r\n"

@@ -30,18 +30,18 @@ TEXT = "/v1/completions"
 
 @dataclass
 class RunningServer:
-    """`client` speaks to it; `process` is the server's own."""
+    """`client` sends requests to the server; `process` is the server's own."""
 
     url: str
     process: subprocess.Popen[str] | Forked
     client: httpx.Client
 
     def ask(self, tokens: int = 4, path: str = CHAT, **fields: Any) -> httpx.Response:
-        """One answer in one piece."""
+        """Return an answer that is not streamed."""
         return self.client.post(path, json=body(tokens, path, **fields))
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """The value of one sample of a scrape, by its name and some of its labels; `None` where there is none."""
+        """Return the value of a scraped sample by its name and some of its labels; `None` if it is missing."""
         for family in text_string_to_metric_families(self.client.get("/metrics").text):
             for sample in family.samples:
                 if sample.name == f"enginebench_{name}" and labels.items() <= sample.labels.items():
@@ -49,13 +49,13 @@ class RunningServer:
         return None
 
     def connect(self) -> socket.socket:
-        """A bare socket, for what a well-behaved client would not do."""
+        """Return a plain socket, for requests that a well-behaved client would not send."""
         return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=20)
 
     def engine_process(self) -> psutil.Process:
-        """One that has just been started has no command line of its own yet."""
+        """Return the engine's process. A process that has just been started has no command line of its own yet."""
         for _ in range(100):
-            children = psutil.Process(self.process.pid).children()  # beside it there is the guard of its process group
+            children = psutil.Process(self.process.pid).children()  # the other child is the guard of its process group
             for child in children:
                 with suppress(psutil.NoSuchProcess):
                     if "engines.process.worker" in child.cmdline():
@@ -64,7 +64,7 @@ class RunningServer:
         raise AssertionError("there is no process of the engine")
 
     def stop(self, timeout: float = 20) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
 
@@ -77,14 +77,14 @@ def body(tokens: int = 4, path: str = CHAT, **fields: Any) -> dict[str, Any]:
 def served(
     *options: str, engine: str = "fake", arguments: tuple[str, ...] = (), environment: Mapping[str, str] = {}
 ) -> AbstractContextManager[RunningServer]:
-    """`served("ttft=0.3")` is a server with the fake engine and that option, ready for requests."""
+    """Return a server with the fake engine that is ready for requests: `served("ttft=0.3")` sets an option."""
     settings = [part for option in options for part in ("-o", option)]
     return running([*COMMAND, engine, *settings, *arguments], environment)
 
 
 @contextmanager
 def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[RunningServer]:
-    """Any program that serves, and prints its address as `enginebench serve` does."""
+    """Start any program that serves, and prints its address as `enginebench serve` does."""
     with started(command, environment, cwd) as (server, _):
         yield server
 
@@ -93,7 +93,7 @@ def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path =
 def started(
     command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT
 ) -> Iterator[tuple[RunningServer, str]]:
-    """The same, with the standard error up to the line that says that it is ready."""
+    """Do the same, and also yield the standard error up to the line that says that the server is ready."""
     process = _begun(command, os.environ | environment, cwd)
     try:
         assert process.stderr is not None
@@ -126,7 +126,7 @@ def _begun(command: list[str], environment: Mapping[str, str], cwd: Path) -> sub
 
 
 def until(condition: Any, what: str, seconds: float = 15) -> None:
-    """Wait for `condition()`; fails with `what` after `seconds`."""
+    """Wait until `condition()` is true; fail with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"

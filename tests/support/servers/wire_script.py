@@ -1,4 +1,4 @@
-"""A raw server that sends exactly the bytes it is told, write by write, and remembers when it wrote each."""
+"""A raw server that sends exactly the scripted bytes, write by write, and records when it wrote each."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from types import TracebackType
 from typing import Literal, Self
 
 Step = bytes | float | Literal["close", "reset"]
-"""Bytes go out in one write, a number is a pause in seconds; without a last word the connection stays open."""
+"""Bytes are one write, a number is a pause in seconds; without "close" or "reset", the connection stays open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Monotonic nanoseconds around one write."""
+    """Monotonic nanoseconds before and after a write."""
 
     before: int
     after: int
 
 
 class WireServer:
-    """Answers the n-th request with the n-th script (the last one again and again), on as many connections as come."""
+    """Answer the n-th request with the n-th script (the last one repeatedly), on any number of connections."""
 
     def __init__(self, *scripts: Sequence[Step], tls: ssl.SSLContext | None = None) -> None:
         self._scripts = scripts
@@ -66,7 +66,7 @@ class WireServer:
         self._listener.close()
 
     def finish_writing(self) -> None:
-        """Waits until the last write is noted: the client may have its bytes before the server's thread runs again."""
+        """Wait until the last write is recorded: the client may have its bytes before the server's thread runs on."""
         with self._writing:
             pass
 
@@ -97,7 +97,7 @@ class WireServer:
             return
 
     def _script(self, request: bytes, turn: int) -> Iterable[Step]:
-        """The answer to `request`, which is the `turn`-th of its connection."""
+        """Return the script for `request`, which is the `turn`-th of its connection."""
         return self._scripts[min(len(self.requests), len(self._scripts)) - 1]
 
     def _read_request(self, sock: socket.socket) -> bytes | None:
@@ -110,7 +110,7 @@ class WireServer:
         head, _, body = message.partition(b"\r\n\r\n")
         lengths = (line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
         length = int(next(lengths, b"0"))
-        if b"x-hold-body" in head.lower():  # answer without reading what is still to come
+        if b"x-hold-body" in head.lower():  # answer without reading the rest
             length = 0
         while len(body) < length:
             data = sock.recv(65536)
@@ -147,7 +147,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def frame(data: bytes) -> bytes:
-    """One HTTP chunk."""
+    """Return one HTTP chunk."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
@@ -156,7 +156,7 @@ def event(document: object) -> bytes:
 
 
 def delta(**fields: object) -> bytes:
-    """A chat chunk with these fields in its delta."""
+    """Return a chat chunk with these fields in its delta."""
     return event({"choices": [{"index": 0, "delta": fields, "finish_reason": None}]})
 
 
@@ -165,7 +165,7 @@ def token(text: str = " word") -> bytes:
 
 
 def finish(reason: str = "stop", **facts: object) -> bytes:
-    """The chunk with the finish reason; `facts` stand beside it (`usage`, `timing`)."""
+    """Return the chunk with the finish reason and further `facts` (`usage`, `timing`)."""
     return event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], **facts})
 
 

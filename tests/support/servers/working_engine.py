@@ -2,7 +2,7 @@
 
     python tests/support/servers/working_engine.py FILE        # prints its address when it is ready
 
-A token takes `TOKEN` seconds, in which nothing can stop it. FILE gets a line of CLOCK_MONOTONIC for each.
+A token takes `TOKEN` seconds and cannot be interrupted. FILE gets a line for each, with the time by CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WorkingOptions:
 
 
 class WorkingEngine(BlockingEngine):
-    """Two at a time. A prompt that begins with an exclamation mark raises an unexpected exception."""
+    """Runs two requests at a time. A prompt that begins with an exclamation mark raises an unexpected exception."""
 
     Options = WorkingOptions
     options: WorkingOptions

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
 from typing import Any
 
-import msgspec
 import pytest
 
-from validation.accuracy.client_accuracy import Failure, Results, Row, compared, markdown
+from validation.accuracy.client_accuracy import Row, compared
 from validation.peers.tools import Load, Seen, ToolFailed
 from validation.processes import Sample, between
 
@@ -73,41 +70,3 @@ def test_between_two_samples_lies_a_straight_line() -> None:
     assert between(SAMPLES, 0, 1000 * MS, "tree") == pytest.approx(0.5)
     assert between(SAMPLES, 125 * MS, 375 * MS, "tree") == pytest.approx(0.125)
     assert between(SAMPLES, 14_750 * MS, 99_000 * MS, "tree") == 0.0  # nothing is known after the last
-
-
-EXACT = row([Seen(f"r{n}", 0.2005, 0.02) for n in range(101)])
-
-
-def test_the_same_command_goes_on_where_it_was_stopped() -> None:
-    results, tools = Results(), ["enginebench", "guidellm", "aiperf"]
-    cells = list(results.missing(tools, [1, 10], 2))
-    assert [cell[1:] for cell in cells[::3]] == [(1, 1), (1, 2), (10, 1), (10, 2)]
-    assert all(sorted(cell[0] for cell in cells[start : start + 3]) == sorted(tools) for start in range(0, 12, 3))
-    assert [cell[0] for cell in cells[:3]] != [cell[0] for cell in cells[3:6]]
-    for tool, users, number in cells[:4]:
-        results.rows.append(replace(EXACT, tool=tool, users=users, round=number))
-    written = json.dumps({"made_at": "today", **asdict(results)})
-    assert list(msgspec.json.decode(written, type=Results).missing(tools, [1, 10], 2)) == cells[4:]
-    results.failures.append(Failure("aiperf", 10, 1, "it had not ended after 70 s"))
-    assert list(results.missing(tools, [1, 10], 2)) == [c for c in cells[4:] if c[:2] != ("aiperf", 10)]
-
-
-def test_tables_have_medians_of_rounds_and_reasons() -> None:
-    results = Results()
-    for number, p99 in enumerate((0.0001, 0.0002, 0.5), 1):
-        enough = replace(EXACT, users=1000, round=number, requests=100, ttft=replace(EXACT.ttft, p99=p99))
-        results.rows += [enough, replace(EXACT, users=10, round=number)]
-    results.failures.append(Failure("guidellm", 10, 2, "exit code 1, no results:\nlast words"))
-    lines = list(markdown(results))
-    assert lines[:5] == [
-        "| TTFT error, p99, ms | 10 streams | 1,000 streams |",
-        "|---|---:|---:|",
-        f"| enginebench {EXACT.version} | 0.500* | 0.200 |",
-        "| guidellm 0.8.1 | failed | — |",
-        "",
-    ]
-    assert (
-        lines[lines.index("| peak memory, MB | 10 streams | 1,000 streams |") + 2]
-        == f"| enginebench {EXACT.version} | 59 | 59 |"
-    )
-    assert lines[-1] == "- guidellm at 10 streams: exit code 1, no results:"

@@ -26,7 +26,7 @@ class FrameReader:
         from botocore.eventstream import EventStreamBuffer, ParserError
 
         self._frames = EventStreamBuffer()
-        self._damage = (ParserError, ValueError, KeyError, IndexError, struct.error)  # of a frame and of its headers
+        self._damage = (ParserError, ValueError, KeyError, IndexError, struct.error)  # in a frame or its headers
         self._unread = 0  # bytes of an incomplete frame
         self._length = b""  # its first four bytes, with its length
         self._damaged = False

@@ -71,7 +71,7 @@ class ConverseAnswer(Answer):
     document_is = "one of Converse"
     finish_reasons = FINISH_REASONS
     media_type = "application/vnd.amazon.eventstream"
-    last_event = b"inputTokens"  # of the frame `metadata`
+    last_event = b"inputTokens"  # in the frame `metadata`
 
     @staticmethod
     def reader() -> Reader:

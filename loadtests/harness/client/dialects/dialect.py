@@ -48,7 +48,7 @@ class ModelRequest:
     seed: int | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     max_tokens_field: str = "max_tokens"  # the name of the limit in OpenAI's chat API
-    stream_usage: bool = True  # `stream_options` of OpenAI's APIs asks for the usage
+    stream_usage: bool = True  # `stream_options` of OpenAI's APIs requests the usage
 
     @property
     def messages(self) -> tuple[Message, ...]:

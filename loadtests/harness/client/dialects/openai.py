@@ -1,8 +1,8 @@
 """OpenAI's chat and text completions, which most servers of open models implement.
 
-Variants of servers: reasoning in `reasoning_content` or `reasoning`, role-only, empty and usage-only chunks, several
-tokens in a chunk, content as a list of parts (with reasoning among them in Mistral's servers), errors inside a stream,
-a missing last blank line.
+Servers differ in these ways: reasoning in `reasoning_content` or `reasoning`; role-only, empty and usage-only chunks;
+several tokens in a chunk; content as a list of parts (with reasoning among them in Mistral's servers); errors inside a
+stream; a missing last blank line.
 https://platform.openai.com/docs/api-reference/chat/streaming
 """
 

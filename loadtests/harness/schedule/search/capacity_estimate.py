@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 SLOPES = tuple(2.0 * 2**k for k in range(6))
 TYPICAL_SLOPE, SLOPE_SPREAD = 10.0, 1.0  # median, and sigma of the logarithm
-POINTS = 41  # of the grid
+POINTS = 41  # points of the grid
 REACH, NEAR = 1.6, 0.3  # second pass: ratio of loads that the grid covers, and log distance of probes that count fully
 FAR_WEIGHT = 4.0  # maximum requests that a probe farther away counts as
 

@@ -42,7 +42,7 @@ MAX_PROBES = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class SearchGoal:
     """The goal of a search: `shares` of requests may miss each objective, and half of the bracket is at most
     `precision` of its middle. Loads are requests per second, or `whole` numbers. `warm_up` is a minimum in seconds."""
 
@@ -98,8 +98,8 @@ class Search:
     """`probe` is the current one, `None` when the search has ended. `met` is the highest load that is certified to meet
     all objectives, `missed` the lowest load that is certified to miss one."""
 
-    goal: Goal
-    probes: list[Probe] = field(default_factory=list)  # that have ended
+    goal: SearchGoal
+    probes: list[Probe] = field(default_factory=list)  # ended probes
     probe: Probe | None = None
     next_look: float = 0
     met: float | None = None
@@ -286,7 +286,7 @@ class Search:
         return None
 
     def _placed(self, estimate: float, side: Side, outward: float) -> float:
-        """Return a load next to the estimate, or that of an earlier probe that is near enough."""
+        """Return a load next to the estimate, or the load of an earlier probe that is near enough."""
         ends = self.goal.ends if self.width <= WIDE_PRECISION else max(self.goal.ends, WIDE_ENDS)
         distance, nearest = ends**INSIDE * outward, ends**NEAREST
         if side == "below":
@@ -317,6 +317,6 @@ class Search:
 
     @property
     def precise(self) -> bool:
-        """Return whether the bracket has the goal's precision, or that of neighbouring whole numbers."""
+        """Return whether the bracket has the goal's precision, or its ends are neighbouring whole numbers."""
         neighbours = self.goal.whole and self.met is not None and self.missed == self.met + 1
         return self.width <= self.goal.precision or neighbours

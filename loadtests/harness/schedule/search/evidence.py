@@ -58,8 +58,8 @@ class ProbeOutcomes:
         return max(map(self._correlation, (*self.missed, *self.slow)))
 
     def _correlation(self, bad: Sequence[int]) -> float:
-        """Compare the variance of groups with that of independent requests. Correlated groups are too short to show all
-        of it: as in an AR(1) series, the long-run variance is (1 + φ)/(1 - φ) times that of the groups."""
+        """Compare the variance of groups with the variance of independent requests. Correlated groups are too short
+        to show all of it: as in an AR(1) series, the long-run variance is (1 + φ)/(1 - φ) times the groups'."""
         p = sum(bad) / max(1, self.total)
         if p in {0.0, 1.0} or self.total < 2 * GROUPS:
             return 1.0

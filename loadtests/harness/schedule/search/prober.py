@@ -13,16 +13,16 @@ from enginebench.records.search import ProbeRecord, ProbeShare, SearchRecord, Se
 from enginebench.records.slo import Objective
 from enginebench.records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 from loadtests.harness.schedule.control import UNDECIDED
-from loadtests.harness.schedule.search.capacity_search import Goal, Probe, Search
+from loadtests.harness.schedule.search.capacity_search import Probe, Search, SearchGoal
 from loadtests.harness.schedule.search.slices import ProbeSlices
 
-By = Literal["rate", "users"]
+By = Literal["rate", "users", "agents"]
 REPORTED = SECOND // 2  # after which every process has reported its scheduled requests
 WARM_UP_LIMITS, MIN_WARM_UP = 5.0, 1.0  # warm-up in latency limits, and minimum in seconds
 WARM_UP_EACH = 3  # requests of each user
 SPARE = 2  # ratio of a window's requests to those that the probe judges
 DRAIN = 600.0  # seconds for the answers of a probe before the next one
-HALVINGS = 6  # of the first load
+HALVINGS = 6  # maximum halvings of the first load
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class SearchPlan:
     def unit(self) -> str:
         return "req/s" if self.by == "rate" else self.by
 
-    def goal(self) -> Goal:
+    def goal(self) -> SearchGoal:
         whole = self.by != "rate"
         limits = [objective.limit for objective in self.objectives if objective.metric in {TTFT, E2E}]
-        return Goal(
+        return SearchGoal(
             shares=tuple(1 - objective.q for objective in self.objectives),
             precision=self.precision,
             start=self.start,
@@ -57,13 +57,14 @@ class SearchPlan:
 
     def stage(self, probe: Probe) -> StagePlan:
         load: Load = Users(round(probe.load)) if self.by != "rate" else Rate(probe.load, self.arrivals)
+        label = load.label.replace("user", "agent") if self.by == "agents" else load.label
         warm_up = Extent(probe.warm_up)
         if isinstance(load, Rate):
             warm_up = Extent(max(probe.warm_up, probe.warm_up_requests / probe.load))
         elif probe.warm_up_requests:
             warm_up = Extent(max(probe.warm_up_requests, WARM_UP_EACH * load.count), "requests")
         window = Extent(SPARE * probe.most_requests, "requests")
-        name = f"probe {probe.number + 1}: {load.label}"
+        name = f"probe {probe.number + 1}: {label}"
         return StagePlan(load, warm_up, window, bound=DRAIN, name=name, drains=True)
 
 

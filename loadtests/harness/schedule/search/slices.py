@@ -3,8 +3,8 @@
 Bets on batches of consecutive requests (`evidence.py`) need this order, which the counts of `live/` do not keep, and
 need it immediately. Each process keeps its own slices, and the planning process adds them up and computes the evidence.
 
-A slice is a row: the requests scheduled in it, the number of them that have ended, and their seconds in flight; then
-for each objective the requests that missed it and those that were slow.
+A slice is a row with the number of requests scheduled in it, the number that have ended, and their seconds in flight,
+then for each objective the numbers of requests that missed it and that were slow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_OBJECTIVE = 3  # column
 Row = list[float]
 Message = dict[str, list[list[float]] | int]
 ARRIVALS_PER_SLICE = 4
-MIN_SECONDS, MAX_SECONDS, USUAL = 0.05, 1.0, 0.25  # of a slice
+MIN_SECONDS, MAX_SECONDS, USUAL = 0.05, 1.0, 0.25  # seconds of a slice
 
 
 def slice_length(load: Load) -> Nanoseconds:

@@ -8,15 +8,15 @@ from loadtests.harness.client.dialects.dialect import Message
 MARGIN = 64  # tokens that a chat template may add around two messages
 
 
-class Session:
-    """A conversation: call `ask`, then `answered`, for each turn."""
+class Conversation:
+    """Call `ask`, then `answered`, for each turn."""
 
     def __init__(self, name: str, turns: int) -> None:
         self.name = name
         self.turn = -1  # the last one that was asked
         self.messages: tuple[Message, ...] = ()
         self._turns = turns
-        self._tokens = 0  # of the last prompt and its answer, as the server counted them
+        self._tokens = 0  # tokens of the last prompt and its answer, by the server's count
 
     def ask(self, text: str) -> None:
         self.turn += 1
