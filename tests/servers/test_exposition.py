@@ -17,7 +17,7 @@ OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 
 
 @pytest.mark.parametrize("accept", ['application/openmetrics-text; version="1.0.0"', "text/plain;version=x"])
-def test_a_version_that_is_no_number_gets_the_page_in_some_format(accept: str) -> None:
+async def test_a_version_that_is_no_number_gets_the_page_in_some_format(accept: str) -> None:
     registry = CollectorRegistry()
     Counter("things", "Things.", registry=registry)
     page, content_type = await exposition(registry, accept)
@@ -26,7 +26,7 @@ def test_a_version_that_is_no_number_gets_the_page_in_some_format(accept: str) -
 
 
 @pytest.mark.parametrize("accept", ["", "text/plain", OPEN_METRICS])
-def test_the_page_is_what_the_client_library_writes(accept: str) -> None:
+async def test_the_page_is_what_the_client_library_writes(accept: str) -> None:
     registry = CollectorRegistry()
     Counter("things", "Things.", ["kind"], registry=registry).labels("a").inc(3)
     Counter("others", "Others.", registry=registry)
