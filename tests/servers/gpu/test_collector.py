@@ -307,7 +307,7 @@ def of_gpus(seen: dict[str, float], family: str) -> list[str]:
 
 
 def test_a_server_reports_the_gpus_of_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("servers.gpu.collector.NvmlDriver", lambda: NvmlDriver(machine(BUSY, BUSY), {}))
+    monkeypatch.setattr("servers.gpu.collector.DRIVERS", (lambda: NvmlDriver(machine(BUSY, BUSY), {}),))
     engine = ChildEngine("fake", None, {})
     with TestClient(create_app(engine, ByteTokenizer(), ServerSettings(warm_up_tokens=0))) as client:
 
