@@ -30,7 +30,6 @@ class Small:
     """A model of a family with random weights, the answers of Transformers with it, and our decoder."""
 
     def __init__(self, folder: Path, model_type: str = "llama", **differs: Any) -> None:
-
         self.model: Model
         self.model, self.reference = write_tiny(folder, model_type, **differs)
         self.tokenizer = tokenizer_of(folder)
@@ -96,6 +95,7 @@ def answers(batch: Batch, *sequences: Running) -> list[list[int] | Exception]:
                 elif item is not None:
                     tokens = found[id(one)]
                     assert isinstance(tokens, list), "an answer that failed goes on"
+                    assert one.next_token is not None
                     tokens.append(one.next_token)
     return [found[id(one)] for one in sequences]
 
