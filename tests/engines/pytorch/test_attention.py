@@ -38,7 +38,7 @@ def all_kernels() -> Iterator[None]:
         getattr(torch.backends.cuda, f"enable_{switch}_sdp")(True)
 
 
-def logits(model: Model, attention: Any, device: str = "cpu", dtype: Any = "float32") -> torch.Tensor:
+def logits(model: Model, attention: Any, device: str = "cpu", dtype: Any = "float32") -> "torch.Tensor":
     """After a prompt, and after one more token with its cache."""
     engine = TransformersEngine(model, TransformersOptions(dtype=dtype, device=device, attention=attention))
     assert engine.load().options["attention"] == attention
