@@ -132,8 +132,9 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
 
 def test_workers_end_when_their_master_is_killed_and_the_run_can_be_reported_on(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.05)) as server:
-        locust = start(server, tmp_path, "--stages", "4,5", "--stage-seconds", "60", "--warm-up", "1", processes=2)
-        locust.wait_until(lambda: len(server.bodies) >= 200)  # in the first window
+        locust = start(server, tmp_path, "--stages", "4,5", "--stage-seconds", "12", "--warm-up", "1", processes=2)
+        locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
+        time.sleep(2.5)
         workers = psutil.Process(locust.process.pid).children()
         locust.process.kill()
         _, alive = psutil.wait_procs(workers, timeout=10)
