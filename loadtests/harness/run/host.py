@@ -15,6 +15,17 @@ from typing import Any
 
 import psutil
 
+VECTORS = {
+    "amx_bf16": "AMX",
+    "avx512_bf16": "AVX-512 with bfloat16",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+    "sve2": "SVE2",
+    "sve": "SVE",
+    "asimd": "NEON",
+}
+"""Vector instructions by Linux's name, the widest first."""
+
 
 @cache
 def host_facts() -> dict[str, Any]:
@@ -83,11 +94,16 @@ def _gpus() -> str | None:
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    """Return the processor's name and widest vector instructions, such as `AMD EPYC (AVX2)`.
+
+    Virtual machines with one name differ in them. With AVX2 only, vLLM in bfloat16 serves a fifth of its tokens/s in
+    float32.
+    """
+    facts: dict[str, str] = {}
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = facts.get("flags", facts.get("Features", "")).split()
+    vectors = next((name for flag, name in VECTORS.items() if flag in flags), None)
+    model = facts.get("model name") or platform.processor() or platform.machine()
+    return model if vectors is None else f"{model} ({vectors})"
