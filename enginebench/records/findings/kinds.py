@@ -78,7 +78,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "unsteady",
         "throughput, TTFT, TPOT or requests in flight changed within the window, more requests arrived than ended in "
-        "an open loop, or requests in flight differ from λW by more than 10 %",
+        "an open loop, or requests in flight differ from λW by more than 10 % and what the window's edges explain",
         "the numbers depend on how long the stage lasted; a difference from λW may also mean that records are missing",
         "make the stages and their warm-up longer",
         load.unsteady,

@@ -37,8 +37,8 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
         share = view.cut_off / view.requests
         yield Evidence(
             "warn" if share > CUT_OFF_SHARE else "note",
-            f"{format_share(share)} of the requests were cut off before their answer was complete; a percentile that "
-            "depends on how long they would have taken has no value",
+            f"{format_share(share)} of the requests were cut off before their answer was complete; percentiles that "
+            "they would change are unknown",
         )
 
 
@@ -46,11 +46,14 @@ def unsteady(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     """Report a backlog and a violation of Little's law; series are tested when the run is over."""
     yield from _backlog(view)
     concurrency, by_law = view.value("concurrency"), view.value("littles_law")
-    if concurrency and by_law is not None and abs(by_law / concurrency - 1) > LITTLE_TOLERANCE:
+    if not concurrency or by_law is None or not view.requests:
+        return
+    edges = by_law / view.requests  # share of the requests that the end of the window cuts
+    if abs(by_law / concurrency - 1) > LITTLE_TOLERANCE + edges:
         yield Evidence(
             "warn",
-            f"{significant(concurrency)} requests were in flight, but arrival rate × mean time in flight is "
-            f"{significant(by_law)}: the window was not steady, or records are missing",
+            f"{significant(concurrency)} requests were in flight, but Little's law (arrival rate × mean time in "
+            f"flight) gives {significant(by_law)}: the window was not steady, or records are missing",
             "make the stages longer, and see whether a worker was lost",
         )
 

@@ -25,7 +25,14 @@ def test_lost_records_break_littles_law(tmp_path: Path) -> None:
     records = [record(k, k * 100 * MS, t_end=k * 100 * MS + SECOND) for k in range(200)]
     records += [record(500 + k, 0, t_end=19 * SECOND) for k in range(5)]
     (found,) = [f for f in findings(tmp_path, records) if f.kind == "unsteady"]
-    assert "requests were in flight, but arrival rate × mean time in flight is" in found.evidence
+    assert "requests were in flight, but Little's law (arrival rate × mean time in flight) gives" in found.evidence
+
+
+def test_the_edges_of_a_short_window_do_not_break_littles_law(tmp_path: Path) -> None:
+    """One of the fourteen requests of a user takes 3 s, of which the window of 14 s has one: λW is 16/14."""
+    records = [record(k, k * SECOND, t_end=(k + 1) * SECOND) for k in range(17)]
+    records.append(record(17, 17 * SECOND, t_end=20 * SECOND))
+    assert "unsteady" not in {finding.kind for finding in findings(tmp_path, records)}
 
 
 @pytest.mark.parametrize(
