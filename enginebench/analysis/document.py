@@ -67,7 +67,24 @@ class Word:
     tone: Tone = Tone.PLAIN
 
 
-Cell = Number | Word | Capacity | SloVerdict | Missing | None
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """A reason to doubt the numbers of `engines` (all, if empty) at `stages`, with evidence from there, and the remedy.
+
+    `also` has further engines with a finding of that kind, and `count` is the number of merged findings.
+    """
+
+    kind: str
+    severity: Severity
+    evidence: str
+    remedy: str
+    engines: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    count: int = 1
+
+
+Cell = Number | Word | Capacity | SloVerdict | Warning | Missing | None
 """A capacity is written as `8`, `8*`, `≥ 8`, `24 (missed at 28)` or `< 1`, a verdict as `met`, `met*` or `missed`.
 `None` is an empty cell."""
 
@@ -170,7 +187,7 @@ class Series:
     points: tuple[Point, ...]
 
 
-TIMES_LIMIT = "divided by its limit"  # the unit of an axis on which an SLO's limit is 1
+TIMES_LIMIT = "× the limit"  # the unit of an axis on which an SLO's limit is 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,21 +249,6 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     folded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Warning:
-    """A reason to doubt the numbers of `engines` (all, if empty) at `stages`, and the remedy. `count` is the number of
-    merged findings; the evidence is from the heaviest load. `write/phrases.py` has the text of kinds without their own
-    evidence or remedy."""
-
-    kind: str
-    severity: Severity
-    evidence: str
-    remedy: str
-    engines: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
-    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,9 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
         return step
     names = {**step.names, "replicas": counted(replicas.number or 0, "replica")}
     if warned and replicas.capacity is not None and replicas.capacity.bounds is not None:
-        low, high = replicas.capacity.bounds
-        command = _search(frame, replicas.name, replicas.capacity.unit, "--search-range", f"{low:g}-{high:g}")
+        unit, (low, high) = replicas.capacity.unit, replicas.capacity.bounds
+        names |= {"load": f"{low:g}", "beyond": _label(high, unit)}
+        command = _search(frame, replicas.name, unit, "--search-range", f"{low:g}-{high:g}")
         return NextStep("confirm", command, names=names, varied=_varied(frame, replicas.name))
     return replace(step, purpose="buy" if spares else "spare", names=names)
 

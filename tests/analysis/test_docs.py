@@ -8,7 +8,6 @@ import pytest
 
 from enginebench.analysis.data.run_data import load_run
 from enginebench.analysis.summary.findings import RUN_CHECKS
-from enginebench.analysis.write.phrases import WARNINGS
 from enginebench.records.findings.kinds import KIND_BY_NAME, KINDS, documentation
 from enginebench.records.metrics import tables
 from tests.support.analysis.synthetic import Engine, simulate
@@ -30,9 +29,9 @@ def test_a_table_is_that_of_the_code(page: str, module: str, text: Callable[[], 
 
 
 def test_every_kind_is_declared_once() -> None:
-    """Those that a whole run or a comparison adds, too."""
+    """Those that a whole run adds, too."""
     assert len(KIND_BY_NAME) == len(KINDS)
-    assert {name for name, _ in RUN_CHECKS} | set(WARNINGS) <= set(KIND_BY_NAME)
+    assert {name for name, _ in RUN_CHECKS} <= set(KIND_BY_NAME)
 
 
 def test_the_example_reads_the_table(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def limits_used(frame: Frame) -> Figure | None:
         stages = [stage for stage in frame.stages if engine.at(stage.label)]
         points = [_point(frame, engine.label, stage, _largest(frame, engine, stage.label)) for stage in stages]
         series.append(Series(engine.label, tuple(point for point in points if point.y is not None)))
-    names = [objective.text.partition(" ≤")[0] for objective in frame.objectives]
-    axis = Axis(f"the {'larger' if len(names) == 2 else 'largest'} of {in_words(names)}", TIMES_LIMIT)
+    ratios = [objective.text.replace("≤", "÷") for objective in frame.objectives]
+    axis = Axis(f"the {'larger' if len(ratios) == 2 else 'largest'} of {in_words(ratios)}", TIMES_LIMIT)
     return _over_load(frame, "limits-used", "How close to the SLO", axis, series, 1.0)
 
 

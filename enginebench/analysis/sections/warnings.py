@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
 from enginebench.analysis.frame import Frame
@@ -31,17 +32,18 @@ def doubtful(warned: Sequence[Warning]) -> bool:
 
 
 def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
-    """Merge the most severe findings into one warning, with the evidence of the heaviest load and the loads with that
-    evidence. If the test has a single load, it is not named."""
+    """Merge the most severe findings into one warning, with the evidence of the heaviest load, and the engines and
+    loads with that evidence. If the test has a single load, it is not named."""
     severity = min((finding.severity for finding in findings), key=SEVERITIES.index)
     findings = [finding for finding in findings if finding.severity == severity]
     worst = max(findings, key=lambda finding: -1 if finding.stage is None else finding.stage.index)
-    engines = tuple(dict.fromkeys(finding.label for finding in findings if finding.label))
-    same = [finding for finding in findings if finding.evidence == worst.evidence] if several else []
-    places = [finding.stage for finding in same if finding.stage is not None]
+    same = [finding for finding in findings if finding.evidence == worst.evidence]
+    places = [finding.stage for finding in same if finding.stage is not None] if several else []
     stages = tuple(dict.fromkeys(stage.label for stage in sorted(places, key=lambda stage: stage.index)))
-    concerned = engines if len(names) == 2 or set(engines) != names else ()
-    return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, concerned, stages, len(findings))
+    engines, concerned = (tuple(dict.fromkeys(f.label for f in part if f.label)) for part in (same, findings))
+    also = tuple(name for name in concerned if name not in engines)
+    engines = engines if also or len(names) == 2 or set(engines) != names else ()
+    return Warning(worst.kind, worst.severity, worst.evidence, worst.remedy, engines, stages, also, len(findings))
 
 
 def _of_comparison(frame: Frame) -> Iterator[Warning]:
@@ -49,47 +51,32 @@ def _of_comparison(frame: Frame) -> Iterator[Warning]:
     runs = len(frame.runs)
     for difference in frame.differences:
         if difference.incomparable:
-            evidence = ", ".join(difference.settings) or difference.kind.value
-            yield _warning("different_workload", "invalid", evidence, count=runs)
+            settings = ", ".join(difference.settings) or difference.kind.value
+            evidence = f"the runs were asked different things: {settings}"
+            yield _warning("different_workload", "invalid", evidence, runs)
         elif difference.hidden:
-            yield _warning("different", "note", difference.kind.value, count=runs)
-    if noisy := {engine.label: spreads for engine in frame.engines if (spreads := run_to_run(engine))}:
-        largest = format_share(max(spread for spreads in noisy.values() for spread in spreads.values()))
-        evidence = f"up to {largest}" if len(noisy) > 1 else largest
-        places = {place for spreads in noisy.values() for place in spreads}
-        stages = tuple(view.label for view in frame.stages if view.label in places)
-        engines = () if len(noisy) == len(frame.engines) > 2 else tuple(noisy)
-        yield _warning("run_to_run", "warn", evidence, engines, stages, runs)
+            yield _warning("different", "note", f"the runs differ in their {difference.kind.value}", runs)
+    spreads = {(engine.label, load): spread for engine in frame.engines for load, spread in run_to_run(engine).items()}
+    if spreads:
+        worst = max(spreads, key=lambda place: spreads[place])
+        share = format_share(spreads[worst])
+        evidence = f"output tokens/s differ from run to run, with a standard deviation of {share}"
+        also = tuple(dict.fromkeys(name for name, _ in spreads if name != worst[0]))
+        warning = _warning("run_to_run", "warn", evidence, runs)
+        yield replace(warning, engines=worst[:1], stages=worst[1:] if len(frame.stages) > 1 else (), also=also)
     if len(frame.engines) > 1 and frame.tested.repeats[1] > 1 and not frame.tested.interleaved:
-        yield _warning("not_interleaved", "warn", count=runs)
+        evidence = "the repeats were not interleaved, so that a drift of the machine may look like a difference"
+        yield _warning("not_interleaved", "warn", evidence, runs)
 
 
-def _warning(
-    kind: str,
-    severity: Severity,
-    evidence: str = "",
-    engines: tuple[str, ...] = (),
-    stages: tuple[str, ...] = (),
-    count: int = 1,
-) -> Warning:
-    return Warning(kind, severity, evidence, KIND_BY_NAME[kind].remedy, engines, stages, count)
+def _warning(kind: str, severity: Severity, evidence: str, count: int) -> Warning:
+    return Warning(kind, severity, evidence, KIND_BY_NAME[kind].remedy, count=count)
 
 
 def warnings_section(warnings: tuple[Warning, ...]) -> Section:
     """A study's first screen has the warnings of its first part only."""
-    headings = (
-        Column("", text=True),
-        Column("where", text=True),
-        Column("warning", text=True),
-        Column("what to do", text=True),
-    )
+    headings = (Column("", text=True), Column("warning", text=True), Column("what to do", text=True))
     rows: list[tuple[Cell, ...]] = [
-        (
-            Word(warning.severity, TONES[warning.severity]),
-            Word(", ".join((*warning.engines, *warning.stages))),
-            Word(warning.evidence or warning.kind.replace("_", " ")),
-            Word(warning.remedy),
-        )
-        for warning in warnings
+        (Word(warning.severity, TONES[warning.severity]), warning, Word(warning.remedy)) for warning in warnings
     ]
     return Section("warnings", "Warnings", (Table("warnings", "Warnings", headings, tuple(rows)),), folded=True)

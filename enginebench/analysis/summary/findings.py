@@ -108,10 +108,11 @@ def _unfinished(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]
     if ended and limit is not None and run.last >= float(limit) * SECOND:
         unreached = []
     cut = [view.label for view in stages if not view.complete]
-    parts = [f"before {join_labels(list(dict.fromkeys(unreached)))}"] if unreached else []
-    parts += [f"within {join_labels(cut)}"] if cut else []
+    parts = [f"before it reached {join_labels(list(dict.fromkeys(unreached)))}"] if unreached else []
+    parts += [f"during {join_labels(cut)}"] if cut else []
     if parts:
-        yield Evidence("warn", f"a run was stopped {' and '.join(parts)}", "run it to its end")
+        remedy = "let it run to its end; a study stops a run after the `limit` of its part"
+        yield Evidence("warn", f"a run was stopped {' and '.join(parts)}", remedy)
     if stages and not any(view.ok or view.failed for view in stages):
         yield Evidence("invalid", "no request ended before the run did")
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from enginebench.analysis.document import Axis, Block, Cell, Number, Table, Tone, Word
+from enginebench.analysis.document import Axis, Block, Cell, Number, Table, Tone, Warning, Word
 from enginebench.analysis.verdict.capacity import Capacity, LoadVerdict
 from enginebench.analysis.verdict.slo_verdict import SloVerdict, Status
 from enginebench.records.formatting import (
@@ -23,7 +23,9 @@ from enginebench.records.formatting import (
     format_p,
     format_ratio,
     format_value,
+    in_words,
     interval_ends,
+    join_labels,
     significant,
 )
 from enginebench.records.view import Estimate, Missing
@@ -34,6 +36,7 @@ DASHES = {Missing.NOT_OBSERVED: "–", Missing.FAILED: INFINITE}
 DASHES |= dict(zip((c for c in Missing if c not in DASHES), (f"–{letter}" for letter in "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ"), strict=False))
 UNTESTED = "ᵇ"  # mark of a ratio over too few repeats
 NO_DIFFERENCE = "not significant"
+MAX_NAMES = 3  # engines, models or formats that are named one by one
 SAME = 0.0005  # a smaller relative change counts as none
 
 NO_BREAK = "\u00a0"
@@ -72,6 +75,8 @@ def show(cell: Cell) -> Shown:
             return _verdict(cell)
         case Number():
             return _number(cell)
+        case Warning():
+            return Shown(_warning(cell))
 
 
 def clean(text: str) -> str:
@@ -150,6 +155,14 @@ def _verdict(verdict: SloVerdict) -> Shown:
     if verdict.confirmed:
         return Shown(verdict.status.value, tone=tone)
     return Shown(f"{verdict.status.value}{UNCONFIRMED}", tone=tone, signs=(UNCONFIRMED,))
+
+
+def _warning(warning: Warning) -> str:
+    """`TPOT went from 152 ms to 172 ms (vllm-bf16, 64 users; also openvino-q8)`"""
+    also = in_words(warning.also) if len(warning.also) <= MAX_NAMES else f"{len(warning.also)} other engines"
+    place = ", ".join(filter(None, (in_words(warning.engines), join_labels(warning.stages))))
+    place = "; ".join(filter(None, (place, f"also {also}" if also else "")))
+    return clean(f"{warning.evidence} ({place})" if place else warning.evidence)
 
 
 def _number(number: Number) -> Shown:

@@ -53,7 +53,7 @@ def table(block: Table) -> str:
 
 
 def _line(cell: Cell) -> str:
-    if isinstance(cell, Word):
+    if isinstance(cell, Word | Warning):
         return escaped(show(cell).line)
     return show(replace(cell, over=_escape(cell.over)) if isinstance(cell, Number) and cell.over else cell).line
 

@@ -18,12 +18,14 @@ from enginebench.analysis.write.cells import (
     BELOW,
     DASHES,
     INTERVAL,
+    MAX_NAMES,
     OPEN_ENDED,
     SIMULATED,
     UNBOUNDED,
     UNCONFIRMED,
     clean,
     load_number,
+    show,
     signs_of,
 )
 from enginebench.records.formatting import INFINITE, ShownUnit, format_limit, in_words, join_labels
@@ -33,7 +35,6 @@ from enginebench.records.slo import Objective
 from enginebench.records.view import Missing
 
 MAX_WARNINGS = 5  # on the first screen
-MAX_NAMES = 3  # engines, models or formats per line
 MAX_LOADS = 8  # per line
 COLD = QUANTITY_BY_NAME[COLD_START].title
 MEANINGS = {
@@ -82,21 +83,13 @@ PURPOSES = {
     "slo": "Name an SLO to learn how many users meet it",
     "plan": "Plan replicas: replace PEAK by your peak, such as {peak}",
     "buy": "Deploy {replicas} of {engine}",
-    "confirm": "Confirm the highest load of {engine} within the SLO, then plan again",
+    "confirm": "Find the highest load of {engine} within the SLO, between {load} and {beyond}, then plan again",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
     "users": "Measure {engine} with several users at a time",
     "sustained": "Find the highest load that one server sustains within the SLO",
 }
 """Sentences by the `purpose` of a `NextStep`, whose `names` fill the braces."""
-
-WARNINGS = {
-    "not_interleaved": "the repeats were not interleaved, so that a drift of the machine may look like a difference",
-    "different_workload": "the runs were asked different things: {evidence}",
-    "run_to_run": "output tokens/s differ from run to run, with a standard deviation of {evidence}",
-    "different": "the runs differ in their {evidence}",
-}
-"""Sentences by kind, for warnings whose evidence is not a sentence."""
 
 
 def title(document: Document) -> str:
@@ -205,10 +198,7 @@ def warnings_title(warnings: Sequence[Warning], most: int = MAX_WARNINGS) -> str
 
 def warning_texts(warning: Warning) -> tuple[str, str]:
     """Return the evidence with its place, and the remedy."""
-    evidence = WARNINGS.get(warning.kind, "{evidence}")
-    place = ", ".join(filter(None, (in_words(warning.engines), join_labels(warning.stages))))
-    seen = clean(evidence.replace("{evidence}", warning.evidence))
-    return f"{seen} ({clean(place)})" if place else seen, clean(warning.remedy)
+    return show(warning).text, clean(warning.remedy)
 
 
 def _subject(tested: Tested) -> str:

@@ -28,7 +28,7 @@ from enginebench.analysis.plan.not_planned import NotPlanned
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.gate import MIN_RUNS
 from enginebench.analysis.verdict.slo_verdict import Status
-from enginebench.analysis.write.cells import change_text, clean, load_number
+from enginebench.analysis.write.cells import MAX_NAMES, change_text, clean, load_number
 from enginebench.records.formatting import (
     counted,
     format_error,
@@ -45,7 +45,6 @@ from enginebench.records.view import Estimate
 
 DELAYS = ("the load generator", "the server's queue", "reading the prompt (prefill)", "delivery to the client")
 UNSURE = " (not confirmed)"
-MAX_NAMES = 3  # candidates in a sentence
 GROWN = dict(zip(TTFT_PARTS, DELAYS, strict=True))
 NO_ANSWER = {
     NoAnswer.NOTHING_MEASURED: "Nothing was measured.",
@@ -300,7 +299,8 @@ def _replicas(answer: ReplicasAnswer) -> str:
     text = f"Plan {count} of {names} for {peak}{_month(first, ' a month')}{_unsure(first)}"
     if len(planned) > len(equal) == 1:
         second = planned[1]
-        text += f", or {second.number:,} of {clean(second.name)}{_month(second)}{_unsure(second)}"
+        rank = ", the next best," if len(planned) > 2 else ""
+        text += f"; {clean(second.name)}{rank} needs {second.number:,}{_month(second)}{_unsure(second)}"
     not_planned = [f"{names} cannot be planned: {reason}" for reason, names in _by_reason(without).items()]
     return f"{'; '.join([text, *not_planned])}."
 

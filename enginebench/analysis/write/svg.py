@@ -115,7 +115,7 @@ class _Drawing:
 
     def _vertical_axis(self) -> Iterator[str]:
         plot, axis = self.plot, self.figure.y
-        unit = self.unit.name if self.unit.name not in {"", axis.title} else ""
+        unit = self.unit.name if self.unit.name not in {"", axis.title, TIMES_LIMIT} else ""
         title = f"{axis.title}, {unit}" if unit else axis.title
         title += " (logarithmic)" if self.y.kind == "log" else ""
         yield f'<text x="2" y="{FONT}" class="muted">{_text(title)}</text>'
@@ -223,7 +223,6 @@ class _Drawing:
         axis = self.figure.y
         value = INFINITE if point.failed else format_value(point.y, axis.unit)
         unit = "" if axis.unit in {"s", "B", "share"} else f" {axis.unit}"
-        unit = " × the limit" if axis.unit == TIMES_LIMIT else unit
         place = clean(point.label) or f"{load_number(point.x)} {self.figure.x.unit}"
         ends = [format_value(end, axis.unit) for end in (point.low, point.high) if end is not None]
         interval = f" [{', '.join(ends)}]" if len(ends) == 2 else ""

@@ -40,7 +40,7 @@ def chart(figure: Figure, width: int) -> list[str]:
 
 def _title(figure: Figure, place: str = "") -> str:
     if figure.y.unit == TIMES_LIMIT:
-        return f"{clean(figure.y.title)}, {figure.y.unit}{place}"
+        return f"{clean(figure.y.title)}{place}"
     limit = "" if figure.limit is None else f", {limit_title(figure)}"
     unit = figure.y.unit if figure.y.unit not in {"s", "B", "share", clean(figure.y.title)} else ""
     return f"{clean(figure.y.title)}{f', {unit}' if unit else ''}{place}{limit}"

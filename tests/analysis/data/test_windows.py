@@ -26,7 +26,7 @@ def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
     assert summary.stages[1].end == pytest.approx(14.89)
     assert summary.stages[1].value("throughput") == pytest.approx(12, rel=0.05)
     (finding,) = (f for f in summary.findings if f.kind == "unfinished")
-    assert "stopped before 4 users and within 2 users" in finding.evidence
+    assert "stopped before it reached 4 users and during 2 users" in finding.evidence
 
 
 def test_a_run_that_was_stopped_is_measured_up_to_there(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_search_whose_time_is_up_was_not_stopped_early(
     tmp_path: Path, state: str, seconds: float, stopped: bool
 ) -> None:
     evidence = [f.evidence for f in searched(tmp_path, state, seconds).findings if f.kind == "unfinished"]
-    assert evidence == (["a run was stopped before probe 2"] if stopped else [])
+    assert evidence == (["a run was stopped before it reached probe 2"] if stopped else [])
 
 
 def test_the_evidence_of_a_kind_is_one_finding_with_the_remedy_of_the_worst() -> None:

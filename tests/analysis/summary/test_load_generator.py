@@ -91,7 +91,7 @@ def test_a_worker_that_dies_is_missed_with_its_users(tmp_path: Path) -> None:
     found = {f.kind: f for f in of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 9})}
     assert set(found) == {"load_missing", "unfinished"}
     assert found["load_missing"].evidence.startswith("worker process 1 with 4 users wrote its last record 9.00 s after")
-    assert "a run was stopped within 10 users" in found["unfinished"].evidence
+    assert "a run was stopped during 10 users" in found["unfinished"].evidence
 
 
 def test_users_that_are_missing_after_a_worker_died_are_told(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ few, many = Replicas("b", b, 5, None, 6570.0), Replicas("a", a, 12, 12, 15768.0)
 REPLICAS: list[tuple[Answer, str]] = [
     (
         ReplicasAnswer(Users(120), (few, replace(many, capacity=b))),
-        "Plan 5 replicas of b for 120 users, $6,570 a month, or 12 of a, $15,768.",
+        "Plan 5 replicas of b for 120 users, $6,570 a month; a needs 12, $15,768.",
     ),
     (
         ReplicasAnswer(Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40))),

@@ -145,7 +145,7 @@ def test_workers_end_when_their_master_is_killed_and_the_run_can_be_reported_on(
     assert in_flight(locust) == {"0": set(), "1": set()}, "what was in flight is recorded as cut off"
     summary, found, _ = reported(locust)
     assert summary.requests == len(locust.records)
-    assert "a run was stopped before 5 users" in found["unfinished"]
+    assert "a run was stopped before it reached 5 users" in found["unfinished"]
 
 
 def in_little_room(size: int) -> Callable[[], None]:
