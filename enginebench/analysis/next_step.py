@@ -78,9 +78,9 @@ def next_step(frame: Frame, planned: str | None = None) -> NextStep | None:
     return NextStep("plan", command, names={"peak": "20/s" if is_rate else "80users"})
 
 
-def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: bool, spares: int = 0) -> NextStep | None:
+def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, spares: int = 0) -> NextStep | None:
     """Return the step for the first candidate of a plan: measure it in the unit of the peak if its capacity in that
-    unit is unknown, and confirm its capacity if there are warnings."""
+    unit is unknown, and find its limit if that may change the number of replicas."""
     if _imported(frame):
         return None
     if replicas.missing in {NotPlanned.NOT_MEASURED, NotPlanned.OTHER_UNIT}:
@@ -92,11 +92,6 @@ def next_step_for_peak(frame: Frame, replicas: Replicas, peak: Load, warned: boo
     if step is None or step.purpose != "buy":
         return step
     names = {**step.names, "replicas": counted(replicas.number or 0, "replica")}
-    if warned and replicas.capacity is not None and replicas.capacity.bounds is not None:
-        unit, (low, high) = replicas.capacity.unit, replicas.capacity.bounds
-        names |= {"load": f"{low:g}", "beyond": _label(high, unit)}
-        command = _search(frame, replicas.name, unit, "--search-range", f"{low:g}-{high:g}")
-        return NextStep("confirm", command, names=names, varied=_varied(frame, replicas.name))
     return replace(step, purpose="buy" if spares else "spare", names=names)
 
 

@@ -33,7 +33,7 @@ from enginebench.analysis.sections.loads import bottleneck, loads
 from enginebench.analysis.sections.setup import numbers, setup
 from enginebench.analysis.sections.slo import slo
 from enginebench.analysis.sections.start import SCENARIO, answer_of_start, start, starts
-from enginebench.analysis.sections.warnings import doubtful, warnings
+from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.verdict.capacity import Capacity
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
@@ -63,7 +63,7 @@ def report_document(
     answer, step, shown = answer_of(frame, replicas, peak), next_step(frame), SECTIONS
     if isinstance(answer, ReplicasAnswer):
         replicas = answer.candidates
-        step = next_step_for_peak(frame, replicas[0], answer.peak, doubtful(warned))
+        step = next_step_for_peak(frame, replicas[0], answer.peak)
     table, figure = candidates(frame, replicas, peak), first_figure(frame)
     if disrupted:
         name = frame.names[0]

@@ -48,7 +48,8 @@ def study_document(source: StudySource) -> Document:
     if not parts:
         return _without_load(source, benches, last)
     head = max(parts, key=lambda part: len(part.frame.stages) * part.frame.loads_make_axis)
-    peak = source.plan.peak if source.plan.slo else None
+    several = len(head.frame.tested.loads) > 1  # a single load does not show the capacity
+    peak = source.plan.peak if source.plan.slo and several else None
     replicas = replicas_of(head.frame, source.plan) if peak is not None else ()
     document = report_document(head.frame, replicas, peak)
     sections = [*(_section(part) for part in parts if part is not head), *_own_servers(parts)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from enginebench.analysis import next_step as next_step_module
 from enginebench.analysis.answer import BestAnswer, CapacityAnswer, NoAnswer, Replicas, SpeedAnswer
 from enginebench.analysis.document import Table
 from enginebench.analysis.engine_runs import EngineRuns
@@ -87,26 +86,11 @@ def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> 
     assert answer.beyond[0] == engine.value("8 users", "ttft_user", "p90")
 
 
-@pytest.mark.parametrize(("warned", "purpose"), [(True, "confirm"), (False, "spare")])
-def test_with_warnings_the_limit_is_confirmed_before_replicas_are_deployed(
-    runs: list[RunSummary], warned: bool, purpose: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(next_step_module, "COARSE", 3.0)
-    frame = frame_of(of_label(runs, "slow"))
-    step = present(
-        next_step_for_peak(frame, Replicas("slow", frame.capacities["slow"], 10, None, None), Users(40), warned)
-    )
-    assert (step.purpose, step.names["replicas"]) == (purpose, "10 replicas")
-    assert ("--search-range" in step.command) == warned
-
-
 def test_a_gap_that_does_not_change_the_number_of_replicas_is_not_searched(runs: list[RunSummary]) -> None:
     """Four users or nearly eight on each: three replicas for nine users are too few or one too many; for four, one."""
     frame = frame_of(of_label(runs, "slow"))
     for peak, count, purpose in ((9, 3, "bracket"), (4, 1, "spare")):
-        step = next_step_for_peak(
-            frame, Replicas("slow", frame.capacities["slow"], count, None, None), Users(peak), False
-        )
+        step = next_step_for_peak(frame, Replicas("slow", frame.capacities["slow"], count, None, None), Users(peak))
         assert step is not None
         assert step.purpose == purpose
 
@@ -286,4 +270,4 @@ def test_results_of_another_tool_have_no_command_that_repeats_them(runs: list[Ru
     imported = [replace(run, command=("enginebench", "import", "a.json")) for run in runs]
     frame = frame_of(imported)
     assert next_step(frame) is None
-    assert next_step_for_peak(frame, Replicas("fast", None, None, None, None), Users(80), warned=False) is None
+    assert next_step_for_peak(frame, Replicas("fast", None, None, None, None), Users(80)) is None

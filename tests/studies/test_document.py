@@ -1,18 +1,22 @@
 """The document of a whole study, of the records of simulated engines."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from enginebench.analysis.answer import BestAnswer
+from enginebench.analysis.answer import BestAnswer, ReplicasAnswer
 from enginebench.analysis.document import Block, Document, Table
+from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.write.cells import show
 from enginebench.cli import app
+from enginebench.records.load import Users
+from enginebench.records.slo import parse_objectives
 from enginebench.studies.report import study_document
 from enginebench.studies.source import read_source
 from enginebench.studies.study.folder import load_study
-from tests.support.studies import GRID, write_study
+from tests.support.studies import GRID, SLO_TEXTS, write_study
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,13 @@ def test_the_part_with_most_loads_answers(document: Document) -> None:
     assert document.candidates is not None
     assert [row[0] for row in rows(document.candidates)] == ["candle", "vllm", "pytorch-baseline"]
     assert document.exit_code == 0
+
+
+def test_a_peak_is_planned_if_several_loads_were_measured(folder: Path) -> None:
+    plan = PlanSettings(peak=Users(80), slo=parse_objectives(SLO_TEXTS))
+    source = replace(read_source(load_study(folder)), plan=plan)
+    answers = [study_document(replace(source, parts=parts)).answer for parts in (source.parts, source.parts[1:])]
+    assert [type(answer) for answer in answers] == [ReplicasAnswer, BestAnswer]
 
 
 def test_every_other_part_and_the_engines_own_servers_have_sections(document: Document) -> None:

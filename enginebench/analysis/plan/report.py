@@ -34,7 +34,7 @@ from enginebench.analysis.plan.requests import FIGURES
 from enginebench.analysis.sections.candidates import by_engine
 from enginebench.analysis.sections.figures import first_figure
 from enginebench.analysis.sections.loads import loads
-from enginebench.analysis.sections.warnings import doubtful, warnings
+from enginebench.analysis.sections.warnings import warnings
 from enginebench.analysis.settings import PlanSettings
 from enginebench.analysis.verdict.slo_verdict import Status
 from enginebench.records.exit_codes import GOOD, INVALID, MISSED, NOT_ENOUGH
@@ -57,7 +57,7 @@ def plan_document(
     warned = warnings(frame)
     invalid = is_invalid(warning.severity for warning in warned)
     comparable = not any(difference.incomparable for difference in frame.differences)
-    step = next_step_for_peak(frame, planned.candidates[0], settings.load, doubtful(warned), settings.spares)
+    step = next_step_for_peak(frame, planned.candidates[0], settings.load, settings.spares)
     sections = (
         loads(frame),
         Section("bill", "The bill", (*_bills(plans, settings),)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from enginebench.analysis.document import Cell, Column, Section, Table, Tone, Warning, Word
@@ -25,10 +25,6 @@ def warnings(*frames: Frame) -> tuple[Warning, ...]:
     merged = [_merge(names, findings, several) for findings in groups.values()]
     merged += dict.fromkeys(warning for frame in frames for warning in _of_comparison(frame))
     return tuple(sorted(merged, key=lambda warning: (SEVERITIES.index(warning.severity), -warning.count)))
-
-
-def doubtful(warned: Sequence[Warning]) -> bool:
-    return any(warning.severity != "note" for warning in warned)
 
 
 def _merge(names: set[str], findings: list[Finding], several: bool) -> Warning:
@@ -60,7 +56,7 @@ def _of_comparison(frame: Frame) -> Iterator[Warning]:
     if spreads:
         worst = max(spreads, key=lambda place: spreads[place])
         share = format_share(spreads[worst])
-        evidence = f"output tokens/s differ from run to run, with a standard deviation of {share}"
+        evidence = f"output tokens/s vary from run to run by {share} (standard deviation)"
         also = tuple(dict.fromkeys(name for name, _ in spreads if name != worst[0]))
         warning = _warning("run_to_run", "warn", evidence, runs)
         yield replace(warning, engines=worst[:1], stages=worst[1:] if len(frame.stages) > 1 else (), also=also)

@@ -25,9 +25,9 @@ class Series:
 
 SERIES = {
     THROUGHPUT: Series("output tokens/s", 0.1, write=significant),
-    TTFT: Series("TTFT", 0.2),
-    TTFT_SINCE_DUE: Series("TTFT (user)", 0.2),
-    TPOT: Series("TPOT", 0.05),
+    TTFT: Series("mean TTFT", 0.2),
+    TTFT_SINCE_DUE: Series("mean TTFT (user)", 0.2),
+    TPOT: Series("mean TPOT", 0.05),
     IN_FLIGHT: Series("requests in flight", 0.2, 1.0, significant),
 }
 

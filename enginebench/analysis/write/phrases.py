@@ -83,7 +83,6 @@ PURPOSES = {
     "slo": "Name an SLO to learn how many users meet it",
     "plan": "Plan replicas: replace PEAK by your peak, such as {peak}",
     "buy": "Deploy {replicas} of {engine}",
-    "confirm": "Find the highest load of {engine} within the SLO, between {load} and {beyond}, then plan again",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
     "users": "Measure {engine} with several users at a time",
@@ -248,13 +247,14 @@ def _profile(tested: Tested) -> str:
 
 
 def _runs(tested: Tested) -> str:
-    """`3 interleaved repeats of 12 s per load`"""
+    """`3 interleaved repeats, each 12 s per load`"""
     text = _repeats(tested)
     if tested.seconds is None or tested.profile or tested.trace is not None:
         return text
     shortest, longest = (f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}" for seconds in tested.seconds)
     span = shortest if shortest == longest else f"{shortest} to {longest}"
-    return f"{text} of {span} s{' per load' if len(tested.loads) > 1 else ''}"
+    each = ", each" if tested.repeats[0] == tested.repeats[1] > 1 else " of"
+    return f"{text}{each} {span} s{' per load' if len(tested.loads) > 1 else ''}"
 
 
 def _repeats(tested: Tested) -> str:

@@ -148,8 +148,10 @@ def _percentiles(objectives: Sequence[Objective], values: Sequence[float | None]
 def _best(answer: BestAnswer) -> str:
     best, following = answer.best, answer.next
     capacities = (best.capacity, following.capacity)
-    if None not in capacities and capacities[0].load != capacities[1].load:  # type: ignore[union-attr]
-        return _by_capacity(answer)
+    if best.capacity is not None and following.capacity is not None:
+        ends = best.capacity.load, following.capacity.load, following.capacity.beyond
+        if ends[0] != ends[1] and ends != (answer.load, None, answer.load):
+            return _by_capacity(answer)
     first, second = clean(best.name), clean(following.name)
     place, slo = f"At {clean(answer.stage)}", _both(best, following)
     sustained = None if best.capacity is None else best.capacity.load
@@ -238,14 +240,17 @@ def _remarks(capacity: Capacity) -> str:
 
 def _both(best: Contender, following: Contender) -> str:
     verdicts = [contender.slo for contender in (best, following)]
-    statuses = [verdict.status for verdict in verdicts if verdict is not None]
-    if len(statuses) < 2 or Status.NOT_MEASURED in statuses:
+    judged = [verdict for verdict in verdicts if verdict is not None and verdict.status is not Status.NOT_MEASURED]
+    if len(judged) < 2:
         return ""
+    remarks = ["" if verdict.confirmed else UNSURE for verdict in judged]
+    statuses = [verdict.status for verdict in judged]
     if statuses[0] is statuses[1]:
-        return "; both meet the SLO" if statuses[0] is Status.MET else "; neither meets the SLO"
+        text = "both meet the SLO" if statuses[0] is Status.MET else "neither meets the SLO"
+        return f"; {text}{max(remarks)}"
     names = [clean(contender.name) for contender in (best, following)]
     met = statuses.index(Status.MET)
-    return f"; {names[met]} meets the SLO, {names[1 - met]} does not"
+    return f"; {names[met]} meets the SLO{remarks[met]}, {names[1 - met]} does not{remarks[1 - met]}"
 
 
 def _tokens(estimate: Estimate) -> str:
@@ -300,7 +305,10 @@ def _replicas(answer: ReplicasAnswer) -> str:
     if len(planned) > len(equal) == 1:
         second = planned[1]
         rank = ", the next best," if len(planned) > 2 else ""
-        text += f"; {clean(second.name)}{rank} needs {second.number:,}{_month(second)}{_unsure(second)}"
+        remark = _unsure(second)
+        if remark == UNSURE and not _unsure(first):
+            remark = ", which is not confirmed"  # in brackets, it may be read as a remark on both plans
+        text += f"; {clean(second.name)}{rank} needs {second.number:,}{_month(second)}{remark}"
     not_planned = [f"{names} cannot be planned: {reason}" for reason, names in _by_reason(without).items()]
     return f"{'; '.join([text, *not_planned])}."
 

@@ -37,8 +37,8 @@ def unfinished(view: StageView, run: RunMeta) -> Iterator[Evidence]:
         share = view.cut_off / view.requests
         yield Evidence(
             "warn" if share > CUT_OFF_SHARE else "note",
-            f"{format_share(share)} of the requests were cut off before their answer was complete; percentiles that "
-            "they would change are unknown",
+            f"{format_share(share)} of the requests were cut off before their answer was complete, so some "
+            "percentiles are unknown",
         )
 
 

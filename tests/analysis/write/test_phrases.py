@@ -29,7 +29,7 @@ def test_what_was_tested() -> None:
         "one run of 6 to 20 s per load · AMD EPYC, 2 cores, no GPU · 28 Nov 2026"
     )
     unknown = replace(TESTED, prompt_tokens=None, output_tokens=None, loads=(), repeats=(3, 3), hardware=(), dates=None)
-    assert phrases.tested_line(unknown) == "mock at 127.0.0.1:8300 · 3 repeats of 6 to 20 s"
+    assert phrases.tested_line(unknown) == "mock at 127.0.0.1:8300 · 3 repeats, each 6 to 20 s"
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,12 @@ def test_what_was_tested() -> None:
         ({"loads": (1.0,)}, "one run of 6 to 20 s"),
         (
             NOWHERE | {"seconds": (7.99, 8.01), "repeats": (7, 7), "interleaved": True},
-            "7 interleaved repeats of 8 s per load",
+            "7 interleaved repeats, each 8 s per load",
         ),
-        (NOWHERE | {"loads": (1.0,), "seconds": (0.3, 0.3), "repeats": (3, 3)}, "3 non-interleaved repeats of 0.3 s"),
+        (
+            NOWHERE | {"loads": (1.0,), "seconds": (0.3, 0.3), "repeats": (3, 3)},
+            "3 non-interleaved repeats, each 0.3 s",
+        ),
         (NOWHERE | {"seconds": None, "repeats": (2, 3)}, "2 to 3 runs each"),
         ({"formats": {"a": "float32", "b": "q8_0", "c": "float32"}}, "float32 and q8_0"),
         ({"hardware": (GPU,)}, "Intel Xeon, 48 cores, NVIDIA H200"),

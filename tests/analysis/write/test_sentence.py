@@ -97,9 +97,9 @@ def best(
     return BestAnswer(contenders[0], contenders[1], "8 users", 8.0, "users", ratio, significant, repeats, 3)
 
 
-met, missed = verdict(9, 9), verdict(0, 9, False)
+met, missed, unsure = verdict(9, 9), verdict(0, 9, False), verdict(9, 9, confirmed=False)
 b = capacity({24.0: met, 28.0: missed}, 24.0, 28.0, engine="b")
-a = capacity({10.0: verdict(9, 9, confirmed=False), 12.0: missed}, 10.0, 12.0, engine="a")
+a = capacity({10.0: unsure, 12.0: missed}, 10.0, 12.0, engine="a")
 none = capacity({8.0: missed}, None, 8.0, engine="a")
 B, A = Contender("b", b, Estimate(408), met), Contender("a", a, Estimate(279), missed)
 BY_CAPACITY = BestAnswer(B, A, "24 users", 24.0, "users", Estimate(1.46, 1.45, 1.47, 3), True, 3, 3)
@@ -125,6 +125,11 @@ BESTS: list[tuple[Answer, str]] = [
         "neither meets the SLO.",
     ),
     (best(missed, met), f"{LEAD}; llama.cpp meets the SLO, vLLM does not."),
+    (best(unsure, met), f"{LEAD}; both meet the SLO (not confirmed)."),
+    (
+        replace(best(unsure, missed), next=Contender("llama.cpp", none, Estimate(67.0), missed)),  # a single load
+        f"{LEAD}; vLLM meets the SLO (not confirmed), llama.cpp does not.",
+    ),
     (best(met, UNKNOWN), f"{LEAD}."),
     (
         best(ratio=Estimate(math.inf), tokens=(139.2, 0.0)),
@@ -163,7 +168,7 @@ BESTS: list[tuple[Answer, str]] = [
     (
         replace(
             BY_CAPACITY,
-            best=Contender("b", capacity({24.0: verdict(9, 9, confirmed=False)}, 24.0, None), Estimate(1), met),
+            best=Contender("b", capacity({24.0: unsure}, 24.0, None), Estimate(1), met),
             ratio=Estimate(None),
         ),
         "b meets the SLO at 24 users (the highest tested, not confirmed) and a, the next best, at 10 (not confirmed).",
@@ -199,6 +204,10 @@ REPLICAS: list[tuple[Answer, str]] = [
     (
         ReplicasAnswer(Users(120), (few, replace(many, capacity=b))),
         "Plan 5 replicas of b for 120 users, $6,570 a month; a needs 12, $15,768.",
+    ),
+    (
+        ReplicasAnswer(Users(120), (few, many)),
+        "Plan 5 replicas of b for 120 users, $6,570 a month; a needs 12, $15,768, which is not confirmed.",
     ),
     (
         ReplicasAnswer(Users(100), (many, replace(many, name="c"), replace(many, name="d"), replace(few, count=40))),
