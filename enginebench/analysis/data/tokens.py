@@ -10,6 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from enginebench.records.files import BLOCK_BYTES, decode_requests, read_meta, request_files
+from enginebench.records.request import RequestRecord
 from enginebench.records.run import RunMeta
 from enginebench.settings.schema import UserMistake
 
@@ -64,3 +68,30 @@ class TokenCounter:
             return
         if isinstance(cached, str):
             yield Path(cached)
+
+
+def write_counts(folder: Path) -> None:
+    """Write the counts into the lines of a run that is over, so that a machine without the tokenizer reports the same
+    numbers. If this machine lacks the tokenizer too, the lines stay as they are. Raises `OSError`, `UserMistake`."""
+    count_tokens = TokenCounter(read_meta(folder))
+    for path in request_files(folder):
+        partial = path.with_name(f".{path.name}.partial")
+        with path.open("rb") as source, partial.open("wb") as target:
+            while lines := source.readlines(BLOCK_BYTES):
+                target.writelines(_with_counts(lines, count_tokens))
+        partial.replace(path)
+
+
+def _with_counts(lines: list[bytes], count_tokens: TokenCounter) -> list[bytes]:
+    lacking = {
+        k: record
+        for k, line in enumerate(lines)
+        if b'"output_tokens":null' in line
+        for record in decode_requests(line)
+        if isinstance(record, RequestRecord) and record.text
+    }
+    numbers = count_tokens([record.text or "" for record in lacking.values()]) if lacking else None
+    for (k, record), tokens in zip(lacking.items(), numbers or (), strict=numbers is not None):
+        counted = msgspec.structs.replace(record, output_tokens=tokens, token_source="tokenizer")
+        lines[k] = counted.to_line().encode()
+    return lines

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from enginebench.analysis.data.tokens import write_counts
 from enginebench.records.files import LOCUST_LOG, read_meta, read_requests
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.bench_cell import BenchFailed, OutOfTime, bench_cell
@@ -216,6 +217,7 @@ class Runner:
             run = run_against(job, contender, loaded.url, running, repeat, self._terminal, variables, title, ends)
             if not loaded.alive:  # the engine's own server: ours replaces an engine that has ended
                 raise RunFailed(f"its server ended during the run; its output: {loaded.log}")
+            write_counts(run.folder)  # an archive may be reported where the model's tokenizer is missing
             return run
 
     def _judged(self, run: MeasuredRun, part: StudyPart) -> CellEnd:

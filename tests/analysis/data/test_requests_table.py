@@ -14,6 +14,7 @@ import pytest
 from enginebench.analysis.data.lines import KILLED, LINES_ONLY, SCHEMA
 from enginebench.analysis.data.requests_table import write_table
 from enginebench.analysis.data.run_data import NotARun, load_run, with_metrics
+from enginebench.analysis.data.tokens import write_counts
 from enginebench.records.request import RequestRecord
 from enginebench.records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, sent_line, stages_of, write_run
@@ -180,6 +181,30 @@ def test_a_run_is_counted_once_whatever_later_commands_name(tmp_path: Path) -> N
     path = folder / "requests-0.jsonl"
     path.write_text(path.read_text() + record(1, SECOND, output_tokens=None, text="hello").to_line())
     assert load_run(folder).requests["output_tokens"].to_list() == [3, 1], "more lines are counted in the same way"
+
+
+def test_counts_in_the_lines_of_a_run_need_no_tokenizer_elsewhere(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    a_tokenizer(model)
+    lacks = {"output_tokens": None, "token_source": None}
+    cut_off = record(1, SECOND, outcome="cut_off", text="hello world hello", **lacks)
+    records = [record(0, 0, text="kept"), cut_off, record(2, 2 * SECOND, **lacks)]
+    folder = write_run(tmp_path / "run", dataclasses.replace(META, model=str(model)), records)
+    path = folder / "requests-0.jsonl"
+    unchanged, damaged = path.read_bytes().splitlines(keepends=True), b'{"output_tokens":null, cut'
+    path.write_bytes(b"".join([sent_line(record(9, 0)).encode(), *unchanged, damaged]))
+    write_counts(folder)
+    model.rename(tmp_path / "elsewhere")
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert [lines[1], lines[3], lines[4]] == [unchanged[0], unchanged[2], damaged]
+    counted = load_run(folder).requests.select("output_tokens", "token_source").rows()
+    assert (3, "tokenizer") in counted
+    assert (None, None) in counted
+    before = path.read_bytes()
+    write_counts(folder)
+    assert path.read_bytes() == before
+    assert not list(folder.glob(".*"))
 
 
 def test_requests_are_in_the_order_of_their_schedule_whatever_that_of_their_ends(tmp_path: Path) -> None:

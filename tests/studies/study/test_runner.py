@@ -17,8 +17,9 @@ from msgspec import structs
 from rich.console import Console
 from typer.testing import CliRunner
 
+from enginebench.analysis.data.tokens import TokenCounter
 from enginebench.cli import app
-from enginebench.records.files import read_meta
+from enginebench.records.files import read_meta, read_requests
 from enginebench.settings.schema import UserMistake
 from enginebench.studies.study.archive import check_replaces, pack, unpack
 from enginebench.studies.study.folder import StudyFacts, StudyFolder, load_study, write_facts
@@ -168,16 +169,20 @@ def test_a_load_whose_server_has_ended_has_failed(tmp_path: Path) -> None:
     assert "its server ended during the run" in str(after.cells[0].reason)
 
 
-def test_a_load_that_runs_over_its_limit_keeps_what_it_measured_if_anything(tmp_path: Path) -> None:
+def test_a_load_that_runs_over_its_limit_keeps_what_it_measured_if_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TokenCounter, "__call__", lambda _, texts: [1_000_007] * len(texts))
     slow: dict[str, Value] = {"stages": "1,2", "stage_seconds": 60, "warm_up": 1}
-    long = StudyPart("long", "load", "concurrent", settings=slow, limit=20.0)
+    long = StudyPart("long", "load", "concurrent", settings={**slow, "output_tokens": "1000"}, limit=20.0)
     warm = StudyPart("warm", "load", "concurrent", settings={**slow, "warm_up": 50}, limit=20.0)
     after, _ = run(study(tmp_path, long, warm))
     assert [(state.outcome, state.reason) for state in after.cells] == [
         ("done", "ended after 20 s, the limit of this part: what it had not reached is missing."),
         ("failed", "its warm-up was not over within 20 s, the limit of this part."),
     ]
-    assert (tmp_path / "runs/long.none.fast.1/meta.json").exists()
+    cut_off = [request for request in read_requests(tmp_path / "runs/long.none.fast.1") if request.text]
+    assert [(request.output_tokens, request.token_source) for request in cut_off] == [(1_000_007, "tokenizer")]
 
 
 def test_a_load_of_which_nothing_was_answered_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
