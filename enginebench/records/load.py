@@ -95,6 +95,21 @@ class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
         """Return whether the rate changes within a stage."""
         return bool(self.profile) or self.arrivals == TRACE
 
+    def played(self, seconds: float) -> Profile:
+        """Return the parts of the profile that begin within `seconds`; the last one ends with them."""
+        played: list[Segment | Burst] = []
+        for part in self.profile:
+            length = part.seconds or 0.0 if isinstance(part, Segment) else 0.0
+            if seconds <= 0:
+                break
+            if isinstance(part, Segment) and length > seconds:
+                last = part.first + (part.last - part.first) * seconds / length
+                played.append(Segment(part.first, last, seconds))
+            else:
+                played.append(part)
+            seconds -= length
+        return tuple(played)
+
     @property
     def label(self) -> str:
         return f"{self} {self.unit}"

@@ -6,6 +6,7 @@ Each class of a mix has its own view, and so does each turn of conversations: a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
         load_unit=window.load.unit,
         is_open=isinstance(window.load, Rate),
         varies=isinstance(window.load, Rate) and window.load.varies,
-        profile=window.load.profile if isinstance(window.load, Rate) else (),
+        profile=window.load.played(window.stage.plan.seconds or inf) if isinstance(window.load, Rate) else (),
         named=window.stage.plan.name is not None,
         start=window.start / SECOND,
         end=window.end / SECOND,
