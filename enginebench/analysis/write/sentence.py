@@ -346,7 +346,7 @@ def _burst(answer: BurstAnswer) -> str:
     text = f"{'The SLO is missed' if answer.judged else 'Latency rises'} in {disruptions} ({peak}) and"
     if answer.recovered is None:
         never = "not met again" if answer.judged else "does not return to what it was"
-        after = "" if answer.within is None else f"{format_share(answer.within)} within the limits; "
+        after = "" if answer.within is None else f"{format_share(answer.within)} within limits afterwards; "
         return f"{text} {never} ({after}one run)."
     again = "met again" if answer.judged else "is back to what it was"
     seconds = significant(answer.recovered, 2) if answer.recovered < 100 else f"{answer.recovered:.0f}"

@@ -263,7 +263,7 @@ BURSTS: list[tuple[Answer, str]] = [
     (
         BurstAnswer("mock", "kill -9 1", False, 3.0, None, True, 40, 0.34),
         "The SLO is missed in the outage (the first token takes up to 3.00 s and 40 requests fail) "
-        "and not met again (34 % within the limits; one run).",
+        "and not met again (34 % within limits afterwards; one run).",
     ),
     (
         BurstAnswer("mock", "", False, 2.0, 312.4, False, 0),
