@@ -32,7 +32,7 @@ def publish(folder: Path, results: Path, name: str = "") -> Path:
 
     Raises `NotAStudy`, and `UserMistake` if the study's folder cannot be written to.
     """
-    document, written = write_report(folder)
+    document, written = write_report(folder, continued=Path(RECORDS))
     if not name:  # `baseline-amd-epyc-2-cores`
         hardware = document.tested.hardware[0]
         machine = hardware.gpus or f"{hardware.cpu} {hardware.cores or ''} cores"

@@ -41,12 +41,13 @@ class MeasuredPart:
     own: tuple[Frame, ...]
 
 
-def study_document(source: StudySource) -> Document:
-    parts = [_measured(source, part) for part in source.parts]
+def study_document(source: StudySource, continued: Path | None = None) -> Document:
+    """Return the study's report. `continued` is named by the command that measures the rest; default: the folder."""
+    parts, rest = [_measured(source, part) for part in source.parts], _next(source, continued)
     benches = [bench_document(part.result) for part in source.benches]
     last = [*_bench_sections(source.benches, benches, bool(source.parts)), *_missing(source)]
     if not parts:
-        return _without_load(source, benches, last)
+        return _without_load(source, benches, last, rest)
     head = max(parts, key=lambda part: len(part.frame.stages) * part.frame.loads_make_axis)
     several = len(head.frame.tested.loads) > 1  # a single load does not show the capacity
     peak = source.plan.peak if source.plan.slo and several else None
@@ -56,7 +57,7 @@ def study_document(source: StudySource) -> Document:
     return replace(
         document,
         title=source.study.grid.title,
-        next=_next(source) or _with(document.next, head.frame),
+        next=rest or _with(document.next, head.frame),
         sections=(
             *(section for section in document.sections if not section.folded),
             *(section for section in [*sections, *last] if section.blocks),
@@ -116,13 +117,15 @@ def _bench_sections(parts: Sequence[PartBench], benches: Sequence[Document], loa
             yield replace(section, title=f"{title}: {section.title}" if title else section.title)
 
 
-def _without_load(source: StudySource, benches: Sequence[Document], last: Sequence[Section]) -> Document:
+def _without_load(
+    source: StudySource, benches: Sequence[Document], last: Sequence[Section], step: NextStep | None
+) -> Document:
     """Document a study that has only benches, or no measurements."""
     first = benches[0] if benches else bench_document(BenchResult(""))
     return replace(
         first,
         title=source.study.grid.title,
-        next=_next(source),
+        next=step,
         sections=(*last, _how(source)),
         frame=pl.concat([bench.frame for bench in benches]) if benches else first.frame,
         exit_code=GOOD,
@@ -159,11 +162,11 @@ def _how(source: StudySource) -> Section:
     return Section("repeat", "How to repeat it", tuple(blocks), folded=True)
 
 
-def _next(source: StudySource) -> NextStep | None:
+def _next(source: StudySource, continued: Path | None) -> NextStep | None:
     """Continue with the cells that were not reached."""
     if not source.study.with_outcome("left"):
         return None
-    return NextStep("continue_study", ("enginebench", "study", str(source.study.path)))
+    return NextStep("continue_study", ("enginebench", "study", str(continued or source.study.path)))
 
 
 def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
@@ -175,12 +178,14 @@ def _with(step: NextStep | None, frame: Frame) -> NextStep | None:
     return NextStep("deploy", names=names)
 
 
-def write_report(folder: Path, show: Callable[[str], None] = lambda _: None) -> tuple[Document, list[Path]]:
-    """Write all derived files into a study's folder.
+def write_report(
+    folder: Path, show: Callable[[str], None] = lambda _: None, continued: Path | None = None
+) -> tuple[Document, list[Path]]:
+    """Write all derived files into a study's folder. `continued`: see `study_document`.
 
     Raises `NotAStudy`, and `UserMistake` if the folder cannot be written to.
     """
-    document = study_document(read_source(load_study(folder), show))
+    document = study_document(read_source(load_study(folder), show), continued)
     show("Writing the report …")
     shutil.rmtree(folder / CHARTS, ignore_errors=True)
     names = FILES if document.figure is not None else FILES[:-1]

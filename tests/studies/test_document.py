@@ -1,5 +1,6 @@
 """The document of a whole study, of the records of simulated engines."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from enginebench.analysis.write.cells import show
 from enginebench.cli import app
 from enginebench.records.load import Users
 from enginebench.records.slo import parse_objectives
+from enginebench.studies.publish import publish
 from enginebench.studies.report import study_document
 from enginebench.studies.source import read_source
+from enginebench.studies.study.archive import unpack
 from enginebench.studies.study.folder import load_study
 from tests.support.studies import GRID, SLO_TEXTS, write_study
 
@@ -85,6 +88,20 @@ def test_the_status_counts_every_cell(folder: Path) -> None:
     shown = CliRunner().invoke(app, ["study", "status", str(folder)]).stdout
     assert "failed: vllm: the server ended while it loaded (exit code 1).\n" in shown
     assert shown.splitlines()[-1].startswith("18 of 42 cells done, 21 skipped, 3 failed; ")
+
+
+def test_a_published_study_continues_from_its_archive(folder: Path, tmp_path: Path) -> None:
+    interrupted = tmp_path / "interrupted"
+    shutil.copytree(folder, interrupted)
+    cells = (interrupted / "cells.jsonl").read_text().splitlines(keepends=True)
+    (interrupted / "cells.jsonl").write_text("".join(cells[:-1]))
+    place = publish(interrupted, tmp_path / "results", "small")
+    assert "enginebench study records.tar.xz" in (place / "report.md").read_text()
+    unpack(place / "records.tar.xz", tmp_path / "unpacked")
+    source = read_source(load_study(tmp_path / "unpacked"))
+    assert study_document(source).answer == study_document(read_source(load_study(interrupted))).answer
+    before = (place / "records.tar.xz").read_bytes()
+    assert (publish(interrupted, tmp_path / "results", "small") / "records.tar.xz").read_bytes() == before
 
 
 def test_the_frame_has_every_part(document: Document) -> None:
