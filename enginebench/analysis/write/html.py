@@ -85,6 +85,7 @@ def _environment() -> Environment:
 
 
 def _code(text: str) -> Markup:
-    """Set `what is typed` as code, and keep the name of an option on one line."""
+    """Set `what is typed` as code, and keep an option and a short value on one line."""
     marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(re.sub(r"(?<!\S)--[\w-]+", r'<span class="option">\g<0></span>', marked))
+    option = r"(?<![\w-])--[\w-]+(?:[ =][\w:.,=-]{1,24}(?![\w:.,=-]))?"
+    return Markup(re.sub(option, r'<span class="option">\g<0></span>', marked))

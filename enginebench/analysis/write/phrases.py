@@ -60,7 +60,7 @@ LEGEND = {
     },
 }
 CONFIRMED = (("every", "met or missed load is confirmed, with 95 % confidence"),)
-RECOVERED = (("met again", "from the first of 20 requests in a row within the limits; no relapse follows"),)
+RECOVERED = (("met again", "20 requests in a row are within the limits, and there is no relapse"),)
 SPELLED_OUT = {
     TTFT: "time to first token (TTFT)",
     TPOT: "time per output token (TPOT)",
