@@ -105,7 +105,10 @@ def next_step_after_disruption(frame: Frame) -> NextStep:
 def next_step_after_growth(frame: Frame, target: Sequence[str]) -> NextStep:
     """Search for the limit that a minute can only bracket, on the server that `target` names."""
     step = next_step(frame)
-    search = run_command(frame, frame.names[0], "capacity", "--by", "users", target=target)
+    capacity = frame.capacities.get(frame.names[0])
+    bounds = capacity.bounds if capacity is not None and step is not None and step.purpose == "bracket" else None
+    between = () if bounds is None else ("--search-range", f"{bounds[0]:g}-{bounds[1]:g}")
+    search = run_command(frame, frame.names[0], "capacity", "--by", "users", *between, target=target)
     if step is None or step.purpose not in {"lower", "higher", "bracket"}:
         return NextStep("search", search)
     return replace(step, command=search)

@@ -16,7 +16,7 @@ from enginebench.settings.system import is_loopback
 
 RANDOM = "random:"  # prefix of a model without trained weights on our servers
 LENGTHS = " prompt tokens"  # suffix of the labels of stages with different prompt lengths
-SCRIPTED = "no model (scripted answers)"  # model of the `fake` engine
+SCRIPTED = "scripted answers (no model)"  # model of the `fake` engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def test_if_no_answer_has_a_second_token_engines_are_compared_by_ttft(tmp_path: 
     assert answer.best.speed.value == pytest.approx(0.05, rel=0.1)
     assert answer.ratio.value == pytest.approx(0.5, rel=0.1)
     titles = [column.title for column in present(document.candidates).columns]
-    assert titles == ["engine", "TTFT p50 at 1 user", "TTFT p50 against the next row", "TTFT p99 at 1 user"]
+    assert titles == ["engine", "TTFT p50 at 1 user", "TTFT p50 compared with the next row", "TTFT p99 at 1 user"]
 
 
 def test_a_single_engine_is_answered_by_its_capacity(runs: list[RunSummary]) -> None:

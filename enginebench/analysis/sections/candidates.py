@@ -107,7 +107,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
         (Column(f"{unit} within the SLO"), lambda row: frame.capacities.get(row.engine)),
         (Column(f"replicas for {peak.label if peak else ''}"), lambda row: _replicas(planned.get(row.engine))),
         (Column("a month"), lambda row: _month(planned.get(row.engine))),
-        (Column("per 1M output tokens at full load", rank=3), lambda row: _dollars(costs.get(row.engine))),
+        (Column("per 1M output tokens at capacity", rank=3), lambda row: _dollars(costs.get(row.engine))),
         *([(Column("measured at", text=True, rank=1), lambda row: Word(row.stage))] if peak else []),
         (Column(f"requests within the limits{at}"), lambda row: within(frame.verdict(row.engine, row.stage))),
         (Column(f"{speed}{at}"), lambda row: _speed(frame, row, frame.speed)),
@@ -117,7 +117,7 @@ def by_engine(frame: Frame, replicas: Sequence[Replicas], peak: Load | None) -> 
             if peak
             else [
                 (
-                    Column(f"{speed} against the next row", rank=1),
+                    Column(f"{speed} compared with the next row", rank=1),
                     lambda row: _ratio(frame, row.engine, following.get(row.engine)),
                 )
             ]

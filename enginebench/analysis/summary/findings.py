@@ -79,7 +79,7 @@ def _timing_error(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidenc
         )
     elif not run.meta.client_error and any(view.value(CHUNK_RATE) for view in stages):
         processes = f" with --processes {run.meta.workers}" if run.meta.workers > 1 else ""
-        yield Evidence("note", f"the load generator's own timing error{processes} is not known on this machine")
+        yield Evidence("note", f"the load generator's timing error{processes} was never measured on this machine")
     calibrated = max((chunks for chunks, _, _ in run.meta.client_error), default=None)
     for view in stages:
         rate, delay = view.value(CHUNK_RATE), view.gauges.get("run_delay")
@@ -111,7 +111,7 @@ def _unfinished(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]
     parts = [f"before it reached {join_labels(list(dict.fromkeys(unreached)))}"] if unreached else []
     parts += [f"during {join_labels(cut)}"] if cut else []
     if parts:
-        remedy = "let it run to its end; in a study, raise the part's `limit` in the file of the grid"
+        remedy = "let it run to its end; in a study, raise the `limit` of this load"
         yield Evidence("warn", f"a run was stopped {' and '.join(parts)}", remedy)
     if stages and not any(view.ok or view.failed for view in stages):
         yield Evidence("invalid", "no request ended before the run did")

@@ -142,10 +142,10 @@ def _capacity(capacity: Capacity) -> Shown:
 
 
 def _reason(verdict: LoadVerdict | None) -> str:
-    """Name the metrics that missed their limits, if not all of several did: `: TPOT`."""
+    """Name the metrics that missed their limits, if there are several limits: `: TPOT`."""
     objectives = () if verdict is None else verdict.slo.objectives
     missed = [own.objective.text.partition(" ")[0] for own in objectives if own.status is Status.MISSED]
-    return f": {', '.join(dict.fromkeys(missed))}" if 0 < len(missed) < len(objectives) else ""
+    return f": {', '.join(dict.fromkeys(missed))}" if missed and len(objectives) > 1 else ""
 
 
 def _verdict(verdict: SloVerdict) -> Shown:

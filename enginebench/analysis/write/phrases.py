@@ -59,7 +59,7 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = (("every", "met or missed load is confirmed, with 95 % confidence"),)
+CONFIRMED = (("every", "met or missed load is confirmed with 95 % confidence, by itself or by another load"),)
 RECOVERED = (("met again", "20 requests in a row are within the limits, and there is no relapse"),)
 SPELLED_OUT = {
     TTFT: "time to first token (TTFT)",
@@ -265,7 +265,7 @@ def _repeats(tested: Tested) -> str:
     if fewest != most:
         return f"{fewest} to {most} runs each"
     if several:
-        return f"{most} interleaved repeats" if tested.interleaved else f"{most} non-interleaved repeats"
+        return f"{most} interleaved repeats" if tested.interleaved else f"{most} repeats, not interleaved"
     return f"{most} repeats"
 
 

@@ -84,12 +84,12 @@ def lock_step(view: StageView, run: RunMeta) -> Iterator[Evidence]:
     varied = not str(run.workload.get("output_tokens") or 1).isdigit()
     remedy = "`enginebench run rate` sends requests independently of each other" if varied else ""
     if dispersion is not None and dispersion >= LOCK_STEP:
-        words = "the users sent their requests in lock step: queues are longer than with independent users"
+        words = "the users sent their requests at the same moments, so queues are longer than with independent users"
         yield Evidence("warn", words, remedy)
         return
     # A single user, or evenly spaced arrivals, may repeat.
     if view.missing_for(Missing.CYCLIC) and not view.is_open and view.load > 1:
-        words = "the users sent their requests in lock step, so latencies repeat"
+        words = "the users sent their requests in a fixed order, so latencies repeat"
         yield Evidence("note" if varied else "warn", words, remedy)
 
 

@@ -116,7 +116,7 @@ LIGHT = ((5.0, 0.1, 0.0001), (20.0, 0.1, 0.0001))  # chunks a second, run delay,
     [
         ({"client_error": (), "hosts": 2}, "note", None, "2 hosts made the load"),
         ({"client_error": ()}, "note", None, "run `enginebench calibrate` once"),
-        ({"client_error": (), "workers": 3}, "note", None, "own timing error with --processes 3 is not known"),
+        ({"client_error": (), "workers": 3}, "note", None, "timing error with --processes 3 was never measured"),
         ({"client_error": LIGHT}, "warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
         (
             {"client_error": ((32.0, 0.1, 0.006),)},

@@ -118,7 +118,7 @@ def test_requests_that_repeat_in_cycles_are_told_wherever_an_interval_is_withhel
     (view,) = summary.stages
     assert view.metrics["ttft"].percentile("p50").missing is Missing.CYCLIC
     (found,) = [finding for finding in summary.findings if finding.kind == "lock_step"]
-    words = "the users sent their requests in lock step, so latencies repeat"
+    words = "the users sent their requests in a fixed order, so latencies repeat"
     assert (found.evidence, found.remedy) == (words, remedy)
 
 

@@ -56,11 +56,11 @@ def test_json_has_values_and_no_sentences() -> None:
         "stage": "24 users", "load": 24.0, "status": "met", "confirmed": True, "share": 1.0, "n": 403, "runs": 1,
         "agreeing": 1, "missing": None,
     }  # fmt: skip
-    assert first["against the next row"] == {
+    assert first["compared with the next row"] == {
         "value": 1.46, "low": 1.45, "high": 1.47, "n": 3, "unit": "", "style": "ratio", "over": "a",
         "significant": True,
     }  # fmt: skip
-    assert second["against the next row"] is None
+    assert second["compared with the next row"] is None
     assert second["a month"]["confirmed"] is False
 
 

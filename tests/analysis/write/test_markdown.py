@@ -63,5 +63,5 @@ def test_fences_are_longer_than_those_inside_and_typed_words_stay_code() -> None
 
 def test_a_label_in_a_number_is_escaped() -> None:
     ratio = Number(Estimate(2.1, 1.7, 2.4, 3), style="ratio", significant=True, over="a|<b>")
-    row = table(Table("t", "T", (Column("against the next row"),), ((ratio,),))).splitlines()[-1]
+    row = table(Table("t", "T", (Column("compared with the next row"),), ((ratio,),))).splitlines()[-1]
     assert row == r"| 2.1× a\|\<b\> [1.7, 2.4] |"

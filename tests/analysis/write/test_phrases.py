@@ -53,7 +53,7 @@ def test_what_was_tested() -> None:
         ),
         (
             NOWHERE | {"loads": (1.0,), "seconds": (0.3, 0.3), "repeats": (3, 3)},
-            "3 non-interleaved repeats, each 0.3 s",
+            "3 repeats, not interleaved, each 0.3 s",
         ),
         (NOWHERE | {"seconds": None, "repeats": (2, 3)}, "2 to 3 runs each"),
         ({"formats": {"a": "float32", "b": "q8_0", "c": "float32"}}, "float32 and q8_0"),

@@ -89,11 +89,11 @@ def test_a_narrow_terminal_puts_intervals_below_and_names_the_columns_it_leaves_
         "        (missed at 28)               [405, 411]          (simulated: 6)",
         "a                  10*  141 of 143*         279  2.97 s             12*",
         "        (missed at 12)               [278, 280]",
-        "Left out: against the next row and a month (see a wider terminal, the page or",
-        "--json).",
+        "Left out: compared with the next row and a month (see a wider terminal, the page",
+        "or --json).",
     ]
     narrow = printed(documents.contenders(), 60)
-    assert "Left out: against the next row, TTFT p95, replicas and a\nmonth (see a wider" in narrow
+    assert "Left out: compared with the next row, TTFT p95, replicas and\na month (see a wider" in narrow
 
 
 def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
