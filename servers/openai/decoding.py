@@ -40,7 +40,7 @@ def decoded(content: bytes, kind: type[T], where: str = "") -> T:
 def decoded_array(array: bytes, kind: type[T], where: str) -> list[T]:
     """Decode an array. Raises `ApiError` with the first error."""
     if not array.startswith(b"["):
-        raise bad_request(f"`{where}` is an array.", where)
+        raise bad_request(f"`{where}` must be an array.", where)
     elements = decoded(array, list[Raw], where)
     return [decoded(bytes(element), kind, f"{where}.{number}") for number, element in enumerate(elements)]
 

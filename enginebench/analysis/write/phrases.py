@@ -81,7 +81,7 @@ PURPOSES = {
     "measure": "Measure longer",
     "count": "Name the model's tokenizer, which counts the tokens of the answers",
     "slo": "Name an SLO to learn how many users meet it",
-    "plan": "Plan replicas: replace PEAK by your peak, such as {peak}",
+    "plan": "Plan replicas: replace PEAK with your peak, such as {peak}",
     "buy": "Deploy {replicas} of {engine}",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
     "deploy": "Use {engine}, for up to {load} on each server",
