@@ -76,10 +76,13 @@ def write_counts(folder: Path) -> None:
     count_tokens = TokenCounter(read_meta(folder))
     for path in request_files(folder):
         partial = path.with_name(f".{path.name}.partial")
-        with path.open("rb") as source, partial.open("wb") as target:
-            while lines := source.readlines(BLOCK_BYTES):
-                target.writelines(_with_counts(lines, count_tokens))
-        partial.replace(path)
+        try:
+            with path.open("rb") as source, partial.open("wb") as target:
+                while lines := source.readlines(BLOCK_BYTES):
+                    target.writelines(_with_counts(lines, count_tokens))
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _with_counts(lines: list[bytes], count_tokens: TokenCounter) -> list[bytes]:

@@ -59,7 +59,7 @@ LEGEND = {
         DASHES[code]: MEANINGS.get(code, code.value.replace("_", " ")) for code in Missing if code is not Missing.FAILED
     },
 }
-CONFIRMED = (("every", "met or missed load is confirmed with 95 % confidence, by itself or by another load"),)
+CONFIRMED = (("every", "verdict is confirmed with 95 % confidence, directly or by another load"),)
 RECOVERED = (("met again", "20 requests in a row are within the limits, and there is no relapse"),)
 SPELLED_OUT = {
     TTFT: "time to first token (TTFT)",
@@ -70,17 +70,17 @@ SPELLED_OUT = {
 PURPOSES = {
     "bracket": "Find the highest load of {engine} within the SLO, between {load} and {beyond}",
     "continue_study": "Measure the cells that are left",
-    "continue_tune": "Go on with the race, which keeps what it has measured",
+    "continue_tune": "Continue the race; earlier measurements are kept",
     "serve": "Serve with {variant}",
     "confirm_alone": "Tune {variant} alone in longer runs, which vary less",
     "search": "Find the highest load within the SLO",
     "higher": "Test {engine} above {load}",
-    "confirm_higher": "Test {engine} at {load} again, and above",
+    "confirm_higher": "Test {engine} again at {load}, and at a higher load",
     "lower": "Test {engine} below {beyond}",
     "repeat": "Repeat the runs, so that the difference can be tested",
     "measure": "Measure longer",
-    "count": "Name the model's tokenizer, which counts the tokens of the answers",
-    "slo": "Name an SLO to learn how many users meet it",
+    "count": "Give the model's tokenizer, so that the tokens of the answers can be counted",
+    "slo": "Give an SLO to find out how many users can be served within it",
     "plan": "Plan replicas: replace PEAK with your peak, such as {peak}",
     "buy": "Deploy {replicas} of {engine}",
     "spare": "Deploy {replicas} of {engine}; spares for failures are not included",
@@ -253,8 +253,8 @@ def _runs(tested: Tested) -> str:
         return text
     shortest, longest = (f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}" for seconds in tested.seconds)
     span = shortest if shortest == longest else f"{shortest} to {longest}"
-    each = ", each" if tested.repeats[0] == tested.repeats[1] > 1 else " of"
-    return f"{text}{each} {span} s{' per load' if len(tested.loads) > 1 else ''}"
+    joint = ", each" if tested.repeats[0] == tested.repeats[1] > 1 else " of"
+    return f"{text}{joint} {span} s{' per load' if len(tested.loads) > 1 else ''}"
 
 
 def _repeats(tested: Tested) -> str:

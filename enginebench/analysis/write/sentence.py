@@ -240,11 +240,11 @@ def _remarks(capacity: Capacity) -> str:
 
 def _both(best: Contender, following: Contender) -> str:
     verdicts = [contender.slo for contender in (best, following)]
-    judged = [verdict for verdict in verdicts if verdict is not None and verdict.status is not Status.NOT_MEASURED]
-    if len(judged) < 2:
+    known = [verdict for verdict in verdicts if verdict is not None and verdict.status is not Status.NOT_MEASURED]
+    if len(known) < 2:
         return ""
-    remarks = ["" if verdict.confirmed else UNSURE for verdict in judged]
-    statuses = [verdict.status for verdict in judged]
+    remarks = ["" if verdict.confirmed else UNSURE for verdict in known]
+    statuses = [verdict.status for verdict in known]
     if statuses[0] is statuses[1]:
         text = "both meet the SLO" if statuses[0] is Status.MET else "neither meets the SLO"
         return f"; {text}{max(remarks)}"
@@ -365,7 +365,7 @@ def _gate(answer: GateAnswer) -> str:
         marks = [counted(answer.warnings, "warning")] if answer.warnings else []
         marks += [f"{answer.unclear:,} unclear"] if answer.unclear else []
         marked = f"; {in_words(marks)}" if marks else ""
-        return f"PASSED: nothing is worse by more than {limit} in {counted(made, 'comparison')}{marked}."
+        return f"PASSED: no regression of more than {limit} in {counted(made, 'comparison')}{marked}."
     if not answer.regressions and min(answer.runs) < MIN_RUNS:
         now, before = answer.runs
         return f"FAILED: a gate needs {MIN_RUNS} runs of each version; there are {now}, and {before} of the baseline."

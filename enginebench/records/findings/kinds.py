@@ -85,7 +85,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "lock_step",
-        "users sent their requests in lock step (index of dispersion of 2 or more), or latencies repeat in cycles",
+        "users sent their requests at the same moments (index of dispersion of 2 or more), or in a fixed order",
         "queues are longer than with independent users, and intervals are withheld",
         "vary the lengths: --output-tokens uniform:LOW-HIGH",
         load.lock_step,

@@ -288,7 +288,10 @@ GATES: list[tuple[Answer, str]] = [
         GateAnswer(False, 0.1, (replace(ttft, change=Estimate(math.inf)),), 2, 0),
         "FAILED: TTFT p95 at 8 users falls among failed requests (limit 10 %). 1 other comparison passed.",
     ),
-    (GateAnswer(True, 0.1, (), 12, 2), "PASSED: nothing is worse by more than 10 % in 12 comparisons; 2 unclear."),
+    (
+        GateAnswer(True, 0.1, (), 12, 2),
+        "PASSED: no regression of more than 10 % in 12 comparisons; 2 unclear.",
+    ),
 ]
 
 decode = Lead("b", Estimate(21.1), "a", Estimate(1.92, 1.5, 2.4), True)
